@@ -136,6 +136,11 @@ func shares() []mistake {
 			pkg:   pkg, test: test,
 		},
 		{
+			name: "cooled-shares-stay", what: "A phase in which all shares cool is kept for a day.",
+			edits: []edit{{"cooling-ttl", skip()}},
+			pkg:   "lockcore", test: "TestMinHoldForgotten",
+		},
+		{
 			name: "rules-cooldown-not-told", what: "By the rules, the first waiter is not told when a share has cooled.",
 			edits: []edit{{"rules-cooldown-told", stmt("return nil")}},
 			pkg:   pkg, test: "TestConformance",

@@ -19,7 +19,7 @@ import (
 // request for the key alone.
 
 const (
-	shareKeep  = span(24 * time.Hour / time.Microsecond)  // how long the data of a phase outlives the longest lease
+	shareKeep  = span(24 * time.Hour / time.Microsecond)  // how long the data of a phase outlives the longest lease, while a share is held
 	headSilent = span(5 * time.Second / time.Microsecond) // a waiter that does not send its request again for that long is dead
 	maxServed  = 1000                                     // maximum number of requests of the queue that one request serves
 )
@@ -169,6 +169,7 @@ func releaseShare(k key, r ending, e env) (key, backend.ReleaseReply, []notice) 
 	if i >= 0 && len(k.shares) > 0 {
 		k.end = k.shares[len(k.shares)-1].end
 		k.endRevocation(e.now) //planted:rules-revocation-ends
+		k.keepCooling(e.now)
 	}
 	if ours && len(k.shares) == 0 {
 		if !r.repeated && len(k.ended) == 0 && k.waker == "" && !k.abandoned && len(k.queue) == 0 && e.now > max(k.used, k.token) { // as in release
@@ -318,6 +319,20 @@ func (k *key) admit(s share, length span, now instant) {
 // keepShares sets the TTLs of a phase.
 func (k *key) keepShares(now instant) {
 	k.expires = now + k.length/1000*1000 + shareKeep
+	k.sharesExpires = k.expires
+}
+
+// keepCooling sets the TTLs of a phase in which all shares cool. No renewal follows, so its data is
+// kept only for a minute after the last cooldown, like that of a free key. The mark of an abandoned
+// hold keeps it.
+func (k *key) keepCooling(now instant) {
+	if k.heldWeights() > 0 || k.abandoned {
+		return
+	}
+	k.expires = now + ceilMillis(k.end-now) + minute
+	if k.waker != "" {
+		k.expires = max(k.expires, now+micros(backend.ParkedTTL))
+	}
 	k.sharesExpires = k.expires
 }
 

@@ -134,6 +134,10 @@ func TestScriptStored(t *testing.T) {
 			`key TTL 25h0m0s: S=B|0s|who S c=4 cM=A|0s|who M d=3600000000 h=M m=who S o=B s=s t=0s u=3 x=1h0m0s`,
 			`key:s TTL 25h0m0s: S/9/3/@30s cM/2/1/@1h0m0s`,
 		}},
+		"shared, all cool": {[]call{first, second, releaseShare(me+permit, 0, time.Hour), releaseShare(id("S")+heavy, 0, time.Second)}, []string{
+			`key TTL 1h1m0s: c=4 cM=A|0s|who M cS=B|0s|who S d=3600000000 h=M m=who S o=B s=s t=0s u=0 x=1h0m0s`,
+			`key:s TTL 1h1m0s: cS/9/3/@1s cM/2/1/@1h0m0s`,
+		}},
 		"shared, revoked": {[]call{first, revoke}, []string{
 			`key TTL 24h0m30s: M=A|0s|who M c=1 d=30000000 h=M m=who M o=A s=s t=0s u=1 v=1 x=30s`,
 			`key:s TTL 24h0m30s: M/2/1/@30s`,

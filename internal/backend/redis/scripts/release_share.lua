@@ -41,6 +41,7 @@ if own then
     k.x = tonumber(call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')[2]) -- planted:latest-end
     call('HSET', KEYS[1], 'c', k.c, 'u', k.u, 'x', k.x)
     if k.v then end_revocation(k) end -- planted:revocation-ends
+    keep_cooling(k)
   end
 end
 local queue = call('ZCARD', KEYS[2])

@@ -16,7 +16,7 @@
 --     first
 --   the text of each member up to the first "/": locker id, time of the grant in µs, and holder
 --     text, one per line
-local share_keep = 86400000 -- ms: how long the data of a phase outlives the longest lease
+local share_keep = 86400000 -- ms: how long the data of a phase outlives the longest lease, while a share is held
 local head_silent = 5000000 -- µs: a waiter that does not send its request again for that long is dead
 local max_served = 1000 -- requests of the queue that one script serves
 
@@ -36,9 +36,7 @@ end
 
 -- Ends the revocation of a phase without a held share. Shares that cool have no handler.
 local function end_revocation(k)
-  for _, member in ipairs(call('ZRANGE', KEYS[3], 0, -1)) do
-    if string.byte(member) ~= 99 then return end -- 99 is 'c': the share cools
-  end
+  if k.u > 0 then return end
   k.v = false
   call('HDEL', KEYS[1], 'v')
 end
@@ -111,6 +109,15 @@ local function keep_shares(k)
   local keep = math.floor(k.d / 1000) + share_keep
   call('PEXPIRE', KEYS[1], keep)
   call('PEXPIRE', KEYS[3], keep) -- planted:shares-ttl
+end
+
+-- Sets the TTLs of a phase in which all shares cool. No renewal follows, so its data is kept only for
+-- a minute after the last cooldown, like that of a free key. The mark of an abandoned hold keeps it.
+local function keep_cooling(k)
+  if k.u > 0 or k.a then return end
+  local keep = math.max(math.ceil((k.x - now) / 1000) + minute, k.p and parked or 0)
+  call('PEXPIRE', KEYS[1], keep)
+  call('PEXPIRE', KEYS[3], keep) -- planted:cooling-ttl
 end
 
 -- Adds a share to the phase, or extends it until till.

@@ -1,0 +1,62 @@
+package lockcore_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/testlevel"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// A limit for each user leaves no data a minute after the last MinHold, in Redis and in memory.
+func TestMinHoldForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		onRedis, _, _ := w.locker(lockcore.Options{})
+		inMemory := memoryLocker(t, lockcore.Options{MaxBytes: 1 << 20})
+		limit := lockcore.Terms{Limit: 5, MinHold: time.Second, Wait: lockcore.NoWait}
+		users := testlevel.Pick(t, 2_000, 20_000, 100_000)
+		for i := range users {
+			for _, l := range []*lockcore.Locker{onRedis, inMemory} {
+				le, err := l.Acquire(t.Context(), fmt.Sprint("user", i), limit)
+				if err != nil {
+					t.Fatalf("user %d: %v", i, err)
+				}
+				ok(t, le.Release(t.Context()))
+			}
+			if i%100 == 99 { // 100 users in 10 s
+				time.Sleep(10 * time.Second)
+			}
+		}
+		time.Sleep(time.Second + time.Minute)
+		if keys := w.memory.Redis.Keys(); len(keys) > 0 {
+			t.Errorf("%d keys are left, among them %q", len(keys), keys[0])
+		}
+	})
+}
+
+// TestMinHoldForgottenReal prints what 100,000 users leave on a server.
+func TestMinHoldForgottenReal(t *testing.T) {
+	testlevel.Campaign(t)
+	w := realWorld(t)
+	l, _, _ := w.locker(lockcore.Options{})
+	const users = 100_000
+	limit := lockcore.Terms{Limit: 5, MinHold: time.Second, Wait: lockcore.NoWait}
+	used := func() string { return w.rdb.InfoMap(context.Background(), "memory").Item("Memory", "used_memory") }
+	before := used()
+	for i := range users {
+		le, err := l.Acquire(t.Context(), fmt.Sprint("user", i), limit)
+		ok(t, err)
+		ok(t, le.Release(t.Context()))
+	}
+	t.Logf("%d keys, %s bytes used, %s before", w.rdb.DBSize(t.Context()).Val(), used(), before)
+	time.Sleep(time.Second + time.Minute)
+	left := w.rdb.DBSize(t.Context()).Val()
+	t.Logf("a minute later %d keys, %s bytes used", left, used())
+	if left > users/100 { // the server removes expired keys a little later
+		t.Errorf("%d keys are left", left)
+	}
+}
