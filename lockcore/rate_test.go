@@ -133,15 +133,16 @@ func TestMinHoldRateReal(t *testing.T) {
 func TestMinHoldRateTable(t *testing.T) {
 	testlevel.Campaign(t)
 	for _, c := range rateCases() {
-		line := fmt.Sprintf("%-32s", c)
-		for _, w := range []*world{nil, realWorld(t)} {
-			lockers, commands := rateLockers(t, w, c.lockers)
-			const d = 5 * time.Second
-			share := c.run(t, lockers, "k", d)
-			one := rateCase{c.limit, c.window, 1, max(c.limit, 1)}.run(t, lockers, "one", d)
-			line += fmt.Sprintf("  %.3f, one caller for each permit %.3f, %.2f commands a hold", share, one, float64(commands())/((share+one)*c.possible(d)))
-		}
-		t.Log(line)
+		t.Run(c.String(), func(t *testing.T) {
+			for name, w := range map[string]*world{"memory": nil, "Redis": realWorld(t)} {
+				lockers, commands := rateLockers(t, w, c.lockers)
+				const d = 5 * time.Second
+				one := rateCase{c.limit, c.window, 1, max(c.limit, 1)}.run(t, lockers, "one", d)
+				before := commands()
+				share := c.run(t, lockers, "k", d)
+				t.Logf("%s: %.3f, one caller for each permit %.3f, %.2f commands a hold", name, share, one, float64(commands()-before)/(share*c.possible(d)))
+			}
+		})
 	}
 }
 
