@@ -35,10 +35,10 @@ func (c *conn) waitForReplicas(r Acks) error {
 	switch ends := c.ends.(type) {
 	case *redis.Client:
 		if c.own { // Background, because the dialer in these options already ends with c
-			c.records = ownClient(context.Background(), ends.Options(), &dials{heldUp: c.heldUpDials}, errCutOff)
+			c.records = ownClient(context.Background(), ends.Options(), &dials{to: c.endpoints, patience: patience}, errCutOff)
 		}
 	case *redis.ClusterClient:
-		c.records = ownCluster(context.Background(), ends.Options(), c.slots, &dials{heldUp: c.heldUpDials}, errCutOff)
+		c.records = ownCluster(context.Background(), ends.Options(), c.slots, &dials{to: c.endpoints, patience: patience}, errCutOff)
 	default:
 		return errors.New("lockcore: New: ReplicaAcks needs a *redis.Client (including one of NewFailoverClient) or a *redis.ClusterClient: a wrapper may send WAIT on another connection")
 	}

@@ -33,6 +33,7 @@ var errCutOff error = &net.OpError{Op: "dial", Err: errors.New("the Locker was c
 // over is the error of a dial after the end of ctx.
 func ownClient(ctx context.Context, o *redis.Options, dials *dials, over error) *redis.Client {
 	c := *o
+	dials.patience = min(dials.patience, c.ReadTimeout*2/5)
 	c.Dialer = endWith(ctx, c.Dialer, dials, over)
 	c.Limiter = nil // the circuit breaker of the program must not end leases, nor count the short timeouts of this client
 	c.ClientSideCacheConfig, c.ClientSideCache = nil, nil
@@ -51,6 +52,7 @@ func ownCluster(ctx context.Context, o *redis.ClusterOptions, slots *slotMap, di
 	if c.Dialer == nil {
 		c.Dialer = redis.NewDialer(&redis.Options{DialTimeout: c.DialTimeout, TLSConfig: c.TLSConfig})
 	}
+	dials.patience = min(dials.patience, c.ReadTimeout*2/5)
 	c.Dialer = endWith(ctx, c.Dialer, dials, over)
 	c.ContextTimeoutEnabled, c.MaxRetries, c.MinRetryBackoff, c.MaxRetryBackoff = true, -1, 0, 0
 	c.PoolSize, c.MinIdleConns, c.MaxIdleConns, c.MaxActiveConns = max(c.PoolSize, ownPoolSize), 0, 0, 0
@@ -75,6 +77,11 @@ func bound(d, limit time.Duration) time.Duration {
 	}
 	return min(d, limit)
 }
+
+// patience is shorter than each timeout of a call, the shortest of which is callTimeout/2. With a
+// shorter ReadTimeout the patience of a client is shorter too. It does not depend on the ctx of a
+// call, which may leave too little time for any reply.
+const patience = callTimeout * 2 / 5
 
 // noNotices returns a new configuration each time, because a client writes to the configuration in
 // its Options. The notices are off, because a lease outlives the events that they announce.

@@ -25,25 +25,25 @@ type conn struct {
 	records redis.UniversalClient // with acks: rotate, complete and Extend, which wait for replicas; otherwise nil
 	renews  redis.UniversalClient // renewals, which may take longer than a call; the client of the subscription has the same options
 
-	own         bool               // newConn made all clients: they obey deadlines, and only a ClusterClient may send a command twice
-	single      bool               // one server: PUBLISH counts all receivers, and a script may take many keys
-	acks        Acks               // N is 0 without ReplicaAcks
-	cut         context.CancelFunc // ends own connections
-	slots       *slotMap           // of a cluster, shared by own clients
-	renewDials  *dials             // of renews, if it is an own client
-	heldUpDials *heldUpDials       // of own clients
-	heldUp      atomic.Int64
-	groups      *serverGroups // nil: send each call alone
+	own        bool               // newConn made all clients: they obey deadlines, and only a ClusterClient may send a command twice
+	single     bool               // one server: PUBLISH counts all receivers, and a script may take many keys
+	acks       Acks               // N is 0 without ReplicaAcks
+	cut        context.CancelFunc // ends own connections
+	slots      *slotMap           // of a cluster, shared by own clients
+	renewDials *dials             // of renews, if it is an own client
+	endpoints  *endpoints         // of own clients
+	heldUp     atomic.Int64
+	groups     *serverGroups // nil: send each call alone
 }
 
 func newConn(rdb redis.UniversalClient) (*conn, error) {
 	own := func(one func(context.Context, time.Duration, *dials) redis.UniversalClient, single bool) *conn {
 		ctx, cut := context.WithCancel(context.Background())
-		heldUp := new(heldUpDials)
-		renewals := &dials{heldUp: heldUp}
+		to := newEndpoints()
+		renewals := &dials{to: to}
 		return &conn{
-			renewDials: renewals, heldUpDials: heldUp,
-			calls: one(ctx, callTimeout, &dials{heldUp: heldUp}), ends: one(ctx, callTimeout, &dials{heldUp: heldUp}),
+			renewDials: renewals, endpoints: to,
+			calls: one(ctx, callTimeout, &dials{to: to, patience: patience}), ends: one(ctx, callTimeout, &dials{to: to, patience: patience}),
 			renews: one(ctx, maxRenewTime, renewals), own: true, single: single, cut: cut,
 		}
 	}

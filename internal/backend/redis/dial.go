@@ -6,7 +6,6 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -35,26 +34,42 @@ func (c *conn) subscriber(ctx context.Context) (redis.UniversalClient, func() er
 	if cluster, ok := c.renews.(*redis.ClusterClient); ok {
 		o := *cluster.Options()
 		o.ClusterStateReloadInterval = time.Second // it is read when the subscription connects, and go-redis does not report a failure to connect
-		sub = ownCluster(ctx, &o, c.slots, &dials{heldUp: c.heldUpDials}, redis.ErrClosed)
+		sub = ownCluster(ctx, &o, c.slots, &dials{to: c.endpoints}, redis.ErrClosed)
 	} else if single, ok := c.renews.(*redis.Client); ok {
-		sub = ownClient(ctx, single.Options(), &dials{heldUp: c.heldUpDials}, redis.ErrClosed)
+		sub = ownClient(ctx, single.Options(), &dials{to: c.endpoints}, redis.ErrClosed)
 	}
 	return sub, sub.Close
 }
 
-// heldUpDials counts, by address, the dials that are still running after their callers have
-// returned.
-type heldUpDials struct{ left sync.Map } // of *atomic.Int64
-
-func (d *heldUpDials) to(addr string) *atomic.Int64 {
-	n, _ := d.left.LoadOrStore(addr, new(atomic.Int64))
-	return n.(*atomic.Int64) //nolint:errcheck,forcetypeassert // nothing else is stored
+// endpoints is what the own clients of a Locker know of each address.
+type endpoints struct {
+	start  time.Time
+	byAddr sync.Map // *endpoint by address
 }
 
-// dials counts the dials of one client, and the held up dials of all own clients.
+type endpoint struct {
+	heldUp atomic.Int64 // dials that are still running after their callers have returned
+	silent atomic.Int64 // start of the latest read that got no reply in time; connections without a reply since then may be dead
+}
+
+func newEndpoints() *endpoints { return &endpoints{start: time.Now()} }
+
+func (e *endpoints) at(addr string) *endpoint {
+	p, ok := e.byAddr.Load(addr)
+	if !ok {
+		p, _ = e.byAddr.LoadOrStore(addr, new(endpoint))
+	}
+	return p.(*endpoint) //nolint:errcheck,forcetypeassert // nothing else is stored
+}
+
+// now returns the time since start, which is positive.
+func (e *endpoints) now() int64 { return int64(time.Since(e.start)) + 1 }
+
+// dials counts the dials of one client.
 type dials struct {
-	made   atomic.Int64
-	heldUp *heldUpDials
+	made     atomic.Int64
+	to       *endpoints
+	patience time.Duration // how long a read must have waited to make other connections suspect, see socket; 0: no suspects
 }
 
 // endWith makes the dials of next, and their connections, end with ctx, even if next ignores its
@@ -71,8 +86,8 @@ func endWith(ctx context.Context, next dialer, dials *dials, over error) dialer 
 	}
 	return func(dial context.Context, network, addr string) (net.Conn, error) {
 		dials.made.Add(1)
-		left := dials.heldUp.to(addr)
-		if left.Load() >= maxHeldUp && !backend.Ended(ctx) {
+		to := dials.to.at(addr)
+		if to.heldUp.Load() >= maxHeldUp && !backend.Ended(ctx) {
 			return nil, &net.OpError{Op: "dial", Net: network, Err: errDialsHeldUp}
 		}
 		dial, cancel := context.WithCancel(dial)
@@ -82,12 +97,12 @@ func endWith(ctx context.Context, next dialer, dials *dials, over error) dialer 
 			defer cancel()
 			conn, err := next(dial, network, addr)
 			if err == nil {
-				conn = bind(ctx, conn)
+				conn = bind(ctx, conn, dials, to)
 			}
 			select {
 			case made <- result{conn, err}:
 			case <-returned:
-				left.Add(-1)
+				to.heldUp.Add(-1)
 				if err == nil {
 					_ = conn.Close()
 				}
@@ -101,7 +116,7 @@ func endWith(ctx context.Context, next dialer, dials *dials, over error) dialer 
 			return nil, over
 		case <-dial.Done(): // the pool of go-redis cancels dial after DialTimeout; TLS and custom dialers may ignore that
 		}
-		left.Add(1)
+		to.heldUp.Add(1)
 		close(returned)
 		if backend.Ended(ctx) {
 			return nil, over
@@ -109,34 +124,3 @@ func endWith(ctx context.Context, next dialer, dials *dials, over error) dialer 
 		return nil, &net.OpError{Op: "dial", Net: network, Err: context.Cause(dial)}
 	}
 }
-
-// bind closes conn when ctx ends. If conn is closed first, it is no longer registered with ctx.
-func bind(ctx context.Context, conn net.Conn) net.Conn {
-	b := boundConn{conn, context.AfterFunc(ctx, func() { _ = conn.Close() })}
-	if socket, ok := conn.(syscall.Conn); ok {
-		if raw, err := socket.SyscallConn(); err == nil {
-			return boundSocket{b, raw}
-		}
-	}
-	return b
-}
-
-type boundConn struct {
-	net.Conn
-	unbind func() bool
-}
-
-func (c boundConn) Close() error {
-	c.unbind()
-	return c.Conn.Close()
-}
-
-// boundSocket gives access to the socket, which go-redis checks before it reuses an idle
-// connection.
-type boundSocket struct {
-	boundConn
-	raw syscall.RawConn
-}
-
-// SyscallConn returns the RawConn of the socket. net.TCPConn allocates a new one at each call.
-func (s boundSocket) SyscallConn() (syscall.RawConn, error) { return s.raw, nil }

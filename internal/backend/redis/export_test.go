@@ -17,11 +17,11 @@ var (
 )
 
 func OwnCluster(ctx context.Context, o *redis.ClusterOptions) *redis.ClusterClient {
-	return ownCluster(ctx, o, &slotMap{newClient: redis.NewClient}, &dials{heldUp: new(heldUpDials)}, errCutOff)
+	return ownCluster(ctx, o, &slotMap{newClient: redis.NewClient}, &dials{to: newEndpoints()}, errCutOff)
 }
 
 func EndWith(ctx context.Context, next dialer, over error) dialer {
-	return endWith(ctx, next, &dials{heldUp: new(heldUpDials)}, over)
+	return endWith(ctx, next, &dials{to: newEndpoints(), patience: patience}, over)
 }
 
 // DealtCall is the result of a call of a group.

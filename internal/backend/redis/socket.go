@@ -1,0 +1,92 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"sync/atomic"
+	"syscall"
+)
+
+// errSilent makes go-redis close an idle connection.
+var errSilent = errors.New("the connection has been silent since another one got no reply")
+
+// bind returns conn as a socket, which is closed when ctx ends. If conn is closed first, it is no
+// longer registered with ctx.
+func bind(ctx context.Context, conn net.Conn, dials *dials, to *endpoint) net.Conn {
+	s := &socket{Conn: conn, dials: dials, to: to, unbind: context.AfterFunc(ctx, func() { _ = conn.Close() })}
+	s.heard.Store(dials.to.now())
+	if c, ok := conn.(syscall.Conn); ok {
+		if raw, err := c.SyscallConn(); err == nil {
+			s.raw = raw
+		}
+	}
+	return s
+}
+
+// socket is a connection of an own client.
+//
+// A firewall may drop idle connections without notice. The calls that then take them from the pool
+// would wait for their whole timeout, one after the other. So a read that ends without a reply makes
+// all connections to its server suspect that have received nothing since it began. go-redis checks
+// an idle connection by SyscallConn before a call gets it, except on Windows. It closes a suspect,
+// and dials after a few of them. A connection in use is not checked: its reply clears it.
+//
+// The connections of renewals are no suspects. On a network whose round trip is longer than the
+// timeout of a call, a renewal may still arrive in time on an open connection, but not on a new one,
+// which needs several round trips. The watchdog sends a renewal without a reply again beside the
+// first one, on another connection.
+type socket struct {
+	net.Conn
+	unbind func() bool
+	raw    syscall.RawConn // nil if Conn has no socket, such as a TLS connection
+	dials  *dials
+	to     *endpoint
+	heard  atomic.Int64 // end of the last read that received data, or of the dial
+}
+
+func (s *socket) Close() error {
+	s.unbind()
+	return s.Conn.Close()
+}
+
+func (s *socket) Read(b []byte) (int, error) {
+	if s.dials.patience == 0 {
+		return s.Conn.Read(b)
+	}
+	start := s.dials.to.now()
+	n, err := s.Conn.Read(b)
+	if n > 0 {
+		s.heard.Store(s.dials.to.now())
+	} else if errors.Is(err, os.ErrDeadlineExceeded) && s.dials.to.now()-start >= int64(s.dials.patience) {
+		s.to.suspect(start)
+	}
+	return n, err
+}
+
+// suspect records that a read that began at start has no reply. A later start wins, because it
+// includes the suspects of an earlier one.
+func (e *endpoint) suspect(start int64) {
+	for before := e.silent.Load(); before < start && !e.silent.CompareAndSwap(before, start); before = e.silent.Load() {
+	}
+}
+
+// SyscallConn returns the RawConn of the socket. net.TCPConn allocates a new one at each call.
+func (s *socket) SyscallConn() (syscall.RawConn, error) {
+	switch {
+	case s.dials.patience > 0 && s.heard.Load() < s.to.silent.Load():
+		return nil, errSilent
+	case s.raw == nil:
+		return unchecked{}, nil
+	}
+	return s.raw, nil
+}
+
+// unchecked is the RawConn of a connection without a socket. For go-redis such a connection is
+// alive.
+type unchecked struct{}
+
+func (unchecked) Control(func(uintptr)) error    { return errors.ErrUnsupported }
+func (unchecked) Read(func(uintptr) bool) error  { return nil }
+func (unchecked) Write(func(uintptr) bool) error { return errors.ErrUnsupported }
