@@ -35,7 +35,7 @@ func bouncer(t *testing.T) (dsn, version string) {
 		t.Skip(err)
 	}
 	_, direct := s.openAs(t, "")
-	dir, err := os.MkdirTemp("", "pgbouncer") // a socket needs a short path
+	dir, err := os.MkdirTemp("", "pgbouncer") //nolint:usetesting // a socket needs a short path
 	if err != nil {
 		t.Fatal(err)
 	}
