@@ -197,6 +197,9 @@ func TestAbandonedCommandsWorkWhenPasted(t *testing.T) {
 		"control":      {w.locks, "charge", "7\n\x1b[31mé'\\\x80a"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if c.locks == prefixed {
+				redistest.MoreRights(t)
+			}
 			h, g := chargeOnce(c.locks)
 			srv := asynq.NewServerFromRedisClient(w.rdb, asynqmw.Configure(quick()))
 			if err := srv.Start(h); err != nil {
