@@ -53,6 +53,16 @@ type Parked struct {
 	Delay  time.Duration // after which the task comes back if it is not woken
 }
 
+// RerunSkipped is an event: asynq delivered a task again that had been parked and has completed less
+// than 30 s ago. Its handler did not run, because a late wake and an operator's rerun look the
+// same. Package asynqmw reports it. It belongs to no attempt, see [lockcore.Observer].
+type RerunSkipped struct {
+	Name      string        // Terms.Name or its default
+	Kind      lockcore.Kind // of the key
+	Key       string        // on which the task was parked; raw: hash it before it leaves the process
+	Completed time.Duration // since the task completed
+}
+
 // Unparked is an event: a task that was parked got its key, or ended without it. Package asynqmw
 // reports it. It belongs to no attempt, see [lockcore.Observer].
 type Unparked struct {

@@ -70,8 +70,8 @@ type Observer interface {
 	//
 	//   - RenewPass, GroupSent, CleanupFailed and Misconfigured
 	//   - BadRecord, if httpmw reports it
-	//   - the events of package guard: NoKey, ConflictLost, PayloadDiffers, TickAbandoned, Parked
-	//     and Unparked
+	//   - the events of package guard: NoKey, ConflictLost, PayloadDiffers, TickAbandoned, Parked,
+	//     Unparked and RerunSkipped
 	Event(ctx context.Context, e Event)
 	// Traceparent returns the W3C trace context of ctx, or "". The backend stores at most 128 bytes
 	// of it with the hold, without control characters. So a waiter can link to the span of the

@@ -122,7 +122,8 @@ func (v *delivery) run(ctx context.Context, terms lockcore.Terms, attempt func(l
 // also runs a completed task, and it may reach Redis seconds after the lookup before it, because it
 // waits for a connection or is sent again. asynq keeps the time of the completion and the last
 // error, so the task is known: it has completed within lateWake, after it was parked on one of its
-// keys. An operator who runs such a task by hand has to wait for that time.
+// keys. An operator who runs such a task by hand has to wait for that time, and learns it from
+// RerunSkipped.
 func (v *delivery) ranAlready(ctx context.Context) bool {
 	if v == nil || !slices.ContainsFunc(v.keys, v.mayBeLate) {
 		return false
@@ -131,10 +132,14 @@ func (v *delivery) ranAlready(ctx context.Context) bool {
 	if info == nil || time.Since(info.CompletedAt) >= lateWake {
 		return false
 	}
-	if !slices.ContainsFunc(v.keys, func(k lockKey) bool { return strings.Contains(info.LastErr, parkedOn(k.kind, k.name)) }) {
+	i := slices.IndexFunc(v.keys, func(k lockKey) bool { return strings.Contains(info.LastErr, parkedOn(k.kind, k.name)) })
+	if i < 0 {
 		return false
 	}
 	v.leave(ctx)
+	v.d.locks.Internal().Report(ctx, guard.RerunSkipped{
+		Name: v.name, Kind: lockcore.Kind(v.keys[i].kind), Key: v.keys[i].name, Completed: time.Since(info.CompletedAt),
+	})
 	return true
 }
 

@@ -189,8 +189,8 @@
 //     the error of parking on this key. Between this lookup and the run, a task may end that came
 //     back by itself or that another process woke. If it has a Retention, asynq then delivers it
 //     again. So a task that was parked on a key, and completed less than 30 s ago, ends without a
-//     run, also if an operator runs it by hand. A delivery that asynq delays for longer runs again.
-//     Use Once for such tasks.
+//     run, also if an operator runs it by hand, and the Observer gets guard.RerunSkipped. A
+//     delivery that asynq delays for longer runs again. Use Once for such tasks.
 //   - A task of [ExclusiveAll] is parked on the key that is busy. When it is woken, another of its
 //     keys may be busy. Then it gives up its place on the first key, and the next task of that key
 //     is woken. So a task with several keys that are often busy may be parked several times.

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -105,12 +106,13 @@ func wakesAll(t *testing.T, wait time.Duration, pairs bool, client func(testing.
 func TestParkingRunsOnce(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		once bool
-		keep time.Duration
+		once    bool
+		keep    time.Duration
+		skipped int
 	}{
-		"Exclusive, Retention":    {keep: time.Hour},
+		"Exclusive, Retention":    {keep: time.Hour, skipped: 1},
 		"Exclusive, no Retention": {},
-		"Once, Retention":         {once: true, keep: time.Hour},
+		"Once, Retention":         {once: true, keep: time.Hour, skipped: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -139,6 +141,15 @@ func TestParkingRunsOnce(t *testing.T) {
 				<-time.After(time.Second)
 				if runs, most := g.counts(); runs != 1 || most != 1 {
 					t.Errorf("%d runs, %d at once; want 1", runs, most)
+				}
+				skipped := locktest.EventsOf[guard.RerunSkipped](w.heard)
+				if len(skipped) != tt.skipped {
+					t.Fatalf("%d reruns skipped, want %d", len(skipped), tt.skipped)
+				}
+				for _, e := range skipped {
+					if e.Key != "test:7" || e.Kind != lockcore.KindExclusive || e.Completed <= 0 || e.Completed >= 30*time.Second {
+						t.Errorf("%+v", e)
+					}
 				}
 			})
 		})

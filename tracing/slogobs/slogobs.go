@@ -84,6 +84,8 @@ func (o *observer) Event(ctx context.Context, e lockcore.Event) {
 	case guard.Unparked:
 		o.write(ctx, &lockcore.Acquisition{Kind: e.Kind, Name: e.Name, Key: e.Key}, slog.LevelDebug, "unparked",
 			slog.Duration("parked", e.Parked), slog.Int("tasks", e.Count), slog.Duration("oldest", e.Oldest))
+	case guard.RerunSkipped:
+		o.write(ctx, &lockcore.Acquisition{Kind: e.Kind, Name: e.Name, Key: e.Key}, slog.LevelWarn, "rerun skipped", slog.Duration("completed", e.Completed))
 	case lockcore.CleanupFailed:
 		o.write(ctx, nil, slog.LevelWarn, "cleanup failed", slog.Int("leases", e.N), o.problem(nil, e.Err))
 	case lockcore.Misconfigured:

@@ -61,6 +61,7 @@ var events = []struct {
 	{guard.TickAbandoned{Name: "charge", Key: canary, Holder: lockcore.Holder{Host: "db7"}}, "ERROR", "tick abandoned"},
 	{guard.Parked{Name: "charge", Kind: lockcore.KindOnce, Key: canary, Count: 2, Delay: time.Minute}, "DEBUG", "parked"},
 	{guard.Unparked{Name: "charge", Kind: lockcore.KindOnce, Key: canary, Parked: time.Minute}, "DEBUG", "unparked"},
+	{guard.RerunSkipped{Name: "charge", Kind: lockcore.KindOnce, Key: canary, Completed: time.Second}, "WARN", "rerun skipped"},
 	{lockcore.CleanupFailed{N: 2, Err: fmt.Errorf("%w: %q", lockcore.ErrUnavailable, canary)}, "WARN", "cleanup failed"},
 	{lockcore.Misconfigured{Problem: "no Configure"}, "ERROR", "misconfigured"},
 	{lockcore.BadRecord{Err: fmt.Errorf("%w: %q", lockcore.ErrRecord, canary)}, "ERROR", "record does not decode"},
