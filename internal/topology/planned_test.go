@@ -23,6 +23,12 @@ import (
 // that start afterwards compete for one key, by each kind of client that New accepts. All of them
 // continue, and the key never has two holders, although the old primary accepts writes for seconds
 // with Sentinel, and forever behind a Dialer.
+//
+// Sentinel does not pause the old primary while it promotes a replica. So a grant may be lost until
+// the old primary stops, as in every failover (GUARANTEES, P2). Without min-replicas-to-write it
+// would stop only after 8 s, when Sentinel demotes it. Until then it would serve each process that
+// missed the announcement: go-redis asks a sentinel for the primary before it subscribes. With the
+// setting it stops when its replicas leave. Overlaps until a lease after the announcement are logged.
 func TestPlannedFailover(t *testing.T) {
 	testlevel.Campaign(t)
 	ofSentinel := map[string]func(*redis.FailoverOptions) redis.UniversalClient{
@@ -50,9 +56,9 @@ func TestPlannedFailover(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			rounds(t, func(t *testing.T) {
-				s := redistest.Sentinel(t)
+				s := redistest.Sentinel(t, "--min-replicas-to-write", "1", "--min-replicas-max-lag", "1")
 				// Sentinel demotes the old primary after 8 s, so new processes start for 10 s.
-				replaced(t, func() redis.UniversalClient { return client(s.Options()) }, s.Plan, 20)
+				replaced(t, func() redis.UniversalClient { return client(s.Options()) }, s.Plan, lease, 20)
 			})
 		})
 	}
@@ -61,7 +67,7 @@ func TestPlannedFailover(t *testing.T) {
 			t.Parallel()
 			rounds(t, func(t *testing.T) {
 				s := redistest.Cluster(t)
-				replaced(t, func() redis.UniversalClient { return client(s.Options()) }, func() { s.Plan(slotOf(s, 0)) }, 4)
+				replaced(t, func() redis.UniversalClient { return client(s.Options()) }, func() { s.Plan(slotOf(s, 0)) }, 0, 4)
 			})
 		})
 	}
@@ -71,7 +77,7 @@ func TestPlannedFailover(t *testing.T) {
 			r := newRoute(t)
 			replaced(t, func() redis.UniversalClient {
 				return redis.NewClient(&redis.Options{Addr: "primary:6379", Dialer: r.dial})
-			}, r.move, 4)
+			}, r.move, 0, 4)
 		})
 	})
 }
@@ -97,13 +103,18 @@ type team struct {
 	holders  map[context.Context]string
 	moved    time.Time
 	holds    map[string]int // by class
-	overlaps []string
+	overlaps []doubleHold
+}
+
+type doubleHold struct {
+	after   time.Duration // after the move began
+	holders string
 }
 
 // replaced replaces the primary by move while processes that dial made compete for a key. Then it
-// starts new processes, two a second. It checks that the key never has two holders, and that old
-// and new processes get it afterwards.
-func replaced(t *testing.T, dial func() redis.UniversalClient, move func(), newOnes int) {
+// starts new processes, two a second. It checks that the key never has two holders, except until
+// lost after the end of move, and that old and new processes get it afterwards.
+func replaced(t *testing.T, dial func() redis.UniversalClient, move func(), lost time.Duration, newOnes int) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	p := &team{ctx: ctx, holders: map[context.Context]string{}, holds: map[string]int{}}
@@ -127,9 +138,11 @@ func replaced(t *testing.T, dial func() redis.UniversalClient, move func(), newO
 	p.reach(t, 50, "old after it", "new after it")
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	t.Logf("replaced in %v: holds %v, %d overlaps %.200q", took, p.holds, len(p.overlaps), p.overlaps)
-	if len(p.overlaps) > 0 {
-		t.Errorf("%d times two holders", len(p.overlaps))
+	t.Logf("replaced in %v: holds %v, %d overlaps %.300s", took, p.holds, len(p.overlaps), fmt.Sprint(p.overlaps))
+	for _, o := range p.overlaps {
+		if lost == 0 || o.after < 0 || o.after > took+lost {
+			t.Errorf("two holders: %s after %v", o.holders, o.after)
+		}
 	}
 }
 
@@ -156,7 +169,11 @@ func (p *team) enter(ctx context.Context, class string) {
 	defer p.mu.Unlock()
 	for other, of := range p.holders {
 		if other.Err() == nil && ctx.Err() == nil {
-			p.overlaps = append(p.overlaps, fmt.Sprintf("%s beside %s after %v", class, of, time.Since(p.moved).Round(time.Millisecond)))
+			o := doubleHold{after: -1, holders: class + " beside " + of}
+			if !p.moved.IsZero() {
+				o.after = time.Since(p.moved).Round(time.Millisecond)
+			}
+			p.overlaps = append(p.overlaps, o)
 		}
 	}
 	p.holders[ctx] = class
