@@ -276,11 +276,11 @@ func (m *idempotent) run(ctx context.Context, w http.ResponseWriter, r *http.Req
 //   - The client has got no status, or one after which it may repeat the request: the key is
 //     abandoned. What the handler has written may be incomplete, and must not be replayed.
 func (m *idempotent) afterPanic(run *running, rec *recorder) access.Panicked {
-	status, sent := rec.end()
-	if own := (&response{status: status, streamed: true}); sent && m.keeps(own) && !run.unknown.Load() {
-		return access.Panicked{Value: *own}
+	own := rec.end()
+	if own.streamed && m.keeps(own) && !run.unknown.Load() {
+		return access.Panicked{Value: own.kept(m.IdempotentOptions, nil)}
 	}
-	return access.Panicked{Abandon: status != 0 || run.unknown.Load()}
+	return access.Panicked{Abandon: own.status != 0 || run.unknown.Load()}
 }
 
 // reportAround reports a response that the middleware has not recorded because it did not see it.

@@ -43,6 +43,10 @@ func TestPanicOutcomes(t *testing.T) {
 		"a sent refusal": {sent(http.StatusPaymentRequired), lockcore.StateDone, lockcore.StateAbandoned, lockcore.StateAbandoned},
 		"a sent 5xx":     {sent(http.StatusInternalServerError), lockcore.StateAbandoned, lockcore.StateAbandoned, lockcore.StateAbandoned},
 		"a sent 429":     {sent(http.StatusTooManyRequests), lockcore.StateAbandoned, lockcore.StateAbandoned, lockcore.StateAbandoned},
+		"a sent 409 with Retry-After": {func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Retry-After", "1")
+			sent(http.StatusConflict)(w, r)
+		}, lockcore.StateAbandoned, lockcore.StateAbandoned, lockcore.StateAbandoned},
 		"an event that was sent": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			_, _ = io.WriteString(w, "data\n\n")

@@ -199,13 +199,13 @@ func (r *recorder) passLocked(p []byte) (int, error) {
 	return n, err
 }
 
-// end is called after the handler has returned or panicked. It returns the status that the handler
-// has written, or 0, and whether the client has got it.
-func (r *recorder) end() (status int, sent bool) {
+// end is called after the handler has panicked. It returns the beginning of the response: the status
+// that the handler has written, or 0, and as streamed whether the client has got it.
+func (r *recorder) end() *response {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.over = true
-	return r.status, r.streaming
+	return &response{status: r.status, streamed: r.streaming, header: r.sent}
 }
 
 // response returns the response of the handler, after it has returned.
@@ -220,7 +220,7 @@ func (r *recorder) response() *response {
 	implied := r.hijacked && !r.explicit
 	if r.streaming {
 		maps.Copy(r.w.Header(), r.header) // the server sends the trailers among them
-		return &response{status: r.status, streamed: true, implied: implied}
+		return &response{status: r.status, streamed: true, implied: implied, header: r.sent}
 	}
 	a := &response{status: r.status, silent: silent, implied: implied, header: r.sent, trailer: http.Header{}, body: r.body.Bytes()}
 	for name, values := range r.header {

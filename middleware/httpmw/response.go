@@ -21,7 +21,7 @@ const (
 // response is the response of a handler, or the part of it that is recorded.
 type response struct {
 	status   int
-	streamed bool // the fields below are empty, because the response was sent at once
+	streamed bool // the response was sent at once, so header is not recorded, and trailer and body are empty
 	silent   bool // the handler has written nothing, so status is the 200 that net/http implies
 	implied  bool // Hijack failed, and the handler called no WriteHeader
 	header   http.Header
@@ -32,7 +32,7 @@ type response struct {
 // kept returns the part of a that may be recorded. before has the headers from before the handler.
 func (a *response) kept(o IdempotentOptions, before http.Header) response {
 	if a.streamed {
-		return *a
+		return response{status: a.status, streamed: true}
 	}
 	return response{status: a.status, header: o.kept(a.header, before), trailer: o.kept(a.trailer, nil), body: a.body}
 }

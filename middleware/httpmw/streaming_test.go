@@ -43,6 +43,22 @@ func TestLargeAnswerIsStreamedAndNotKept(t *testing.T) {
 	}
 }
 
+// A streamed refusal with Retry-After frees its key, as one that is not streamed does.
+func TestLargeRefusalWithRetryAfter(t *testing.T) {
+	f := guarded(t, httpmw.IdempotentOptions{MaxResponse: 10}, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "1")
+		w.WriteHeader(http.StatusConflict)
+		_, _ = io.WriteString(w, "more than ten bytes")
+	})
+	for range 2 {
+		a := f.post("k")
+		f.wantRan(a, 409)
+		if a.header.Get("Retry-After") != "1" || a.body != "more than ten bytes" {
+			t.Errorf("%v %q", a.header, a.body)
+		}
+	}
+}
+
 // Headers above the limit of a record leave a tombstone. The first response has all of them.
 func TestLargeHeadersAreNotKept(t *testing.T) {
 	f := guarded(t, httpmw.IdempotentOptions{MaxResponse: 1}, func(w http.ResponseWriter, _ *http.Request) {
