@@ -33,9 +33,10 @@ test: ## level quick: needs only Go; tests that need a redis-server are skipped 
 
 # The middlewares run one at a time: their tests wait for servers, and a request has a time limit of a second.
 .PHONY: full
-full: ## level full, of all packages but internal/security, with the race detector: the differential test has one goroutine
+full: ## level full, of all packages but internal/security, with the race detector, but for what has one goroutine
 	$(FULL) $(FEWER_GC) $(REPEAT) $(TALLY) -run '^TestDifferential' ./internal/backend/memory
-	$(FULL) $(FEWER_GC) $(REPEAT) $(TALLY) -race -skip '^TestDifferential' -timeout 20m -p 2 -parallel 8 ./lockcore ./locktest $$($(GO) list ./... | grep -vE 'internal/security$$|/middleware/')
+	$(FULL) $(FEWER_GC) $(REPEAT) $(TALLY) ./internal/schedule
+	$(FULL) $(FEWER_GC) $(REPEAT) $(TALLY) -race -skip '^TestDifferential' -timeout 20m -p 2 -parallel 8 ./lockcore ./locktest $$($(GO) list ./... | grep -vE 'internal/(security|schedule)$$|/middleware/')
 	$(FULL) $(FEWER_GC) $(REPEAT) $(TALLY) -race -timeout 20m -p 1 -parallel 8 ./middleware/...
 
 .PHONY: security
