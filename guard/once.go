@@ -253,7 +253,8 @@ func OnceValue[T any](ctx context.Context, locks *lockcore.Locker, key string, o
 		}
 		return Result[T]{Value: stored.value, Outcome: Replayed, Attempt: rec.Attempt, Tombstone: stored.tombstone}, stored.err
 	}
-	if err := roundtrip.Type[T](codec); err != nil { // a done key is replayed nevertheless
+	// A done key is replayed, whatever its type.
+	if err := roundtrip.Type[T](codec); err != nil { //planted:lossy-type-refused
 		return res, errtext.Join(errtext.Wrap(lockcore.ErrNotRun, errtext.Prefix("guard: OnceValue", err)), giveBack(ctx, lease))
 	}
 	return run(ctx, locks, lease, o, fn)

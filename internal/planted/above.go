@@ -113,6 +113,21 @@ func above() []mistake {
 			pkg:   "middleware/httpmw", test: "TestReplayedHeaders",
 		},
 		{
+			name: "boundary-compared", what: "A form that is sent again with another boundary counts as another request.",
+			edits: []edit{{"boundary-cut", always()}},
+			pkg:   "middleware/httpmw", test: "TestRepeatedForm",
+		},
+		{
+			name: "panic-forgets-the-response", what: "A handler that panics after its response leaves its key free, and the effect happens again.",
+			edits: []edit{{"panic-after-a-response", value("access.Panicked{}")}},
+			pkg:   "middleware/httpmw", test: "TestPanicOutcomes",
+		},
+		{
+			name: "lossy-type-runs", what: "Work whose result cannot be replayed runs.",
+			edits: []edit{{"lossy-type-refused", never()}},
+			pkg:   "guard", test: "TestOnceLossyType",
+		},
+		{
 			name: "digest-without-lengths", what: "A digest has no lengths of its parts: ab and c have the digest of a and bc.",
 			edits: []edit{{"length-of-part", skip()}},
 			pkg:   "idempotency", test: "TestMovedBoundaries",

@@ -280,7 +280,7 @@ func (m *idempotent) afterPanic(run *running, rec *recorder) access.Panicked {
 	if own.streamed && m.keeps(own) && !run.unknown.Load() {
 		return access.Panicked{Value: own.kept(m.IdempotentOptions, nil)}
 	}
-	return access.Panicked{Abandon: own.status != 0 || run.unknown.Load()}
+	return access.Panicked{Abandon: own.status != 0 || run.unknown.Load()} //planted:panic-after-a-response
 }
 
 // reportAround reports a response that the middleware has not recorded because it did not see it.

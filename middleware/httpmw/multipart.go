@@ -28,7 +28,7 @@ type cut struct {
 // contains the boundary elsewhere than in a delimiter. Then both must be compared as they are.
 func cutMultipart(contentType, body []byte, nested int) (c cut, ok bool) {
 	const multipart = "multipart/"
-	if t := bytes.TrimSpace(contentType); len(t) < len(multipart) || !strings.EqualFold(string(t[:len(multipart)]), multipart) {
+	if t := bytes.TrimSpace(contentType); len(t) < len(multipart) || !strings.EqualFold(string(t[:len(multipart)]), multipart) { //planted:boundary-cut
 		return c, false
 	}
 	_, params, err := mime.ParseMediaType(string(contentType))
