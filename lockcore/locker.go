@@ -203,8 +203,8 @@ func (l *Locker) Acquire(ctx context.Context, key string, t Terms) (*Lease, erro
 type Claim struct {
 	Terms Terms
 	// Keep is how long the number of runs is remembered. An abandoned run is remembered for Keep
-	// too, but at least 24 h, or 100 days with AtMostOnce. Complete sets how long a record is kept. Default 24 h. 1 s to 366
-	// days.
+	// too, but at least 24 h, or 100 days with AtMostOnce. Complete sets how long a record is kept.
+	// Default 24 h. 1 s to 366 days.
 	Keep time.Duration
 	// Fingerprint stands for the payload. It is opaque and has at most 64 bytes. A key that was
 	// used with another fingerprint is refused with a *MismatchError. Empty: not compared.

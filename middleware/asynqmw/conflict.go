@@ -36,8 +36,8 @@ import (
 // On the last attempt asynq archives the task on any error other than asynq.RevokeTask, even on one
 // that is not a failure. So on this attempt RetryLater waits up to that end, and ignores
 // Terms.Wait. A Once inside a hold of another key waits for Terms.Lease, or for Terms.Wait if that
-// is longer, but not beyond that end. If the key is still busy, the task is archived with an error that names the holder.
-// The Observer gets guard.ConflictLost, and the user's ErrorHandler is called.
+// is longer, but not beyond that end. If the key is still busy, the task is archived with an error
+// that names the holder. The Observer gets guard.ConflictLost, and the user's ErrorHandler is called.
 type ConflictPolicy int
 
 // The policies, see [ConflictPolicy].

@@ -113,8 +113,8 @@ type IdempotentOptions struct {
 	// trailers exceed 64 KiB is not recorded, see [TypeNotReplayable].
 	OmitHeaders []string
 	// OnlyHeaders are names of headers. If set, only these headers are recorded, and
-	// Content-Type, Content-Encoding and Content-Length. Default: all except those of OmitHeaders. Only one of OnlyHeaders and
-	// OmitHeaders may be set.
+	// Content-Type, Content-Encoding and Content-Length. Default: all except those of OmitHeaders.
+	// Only one of OnlyHeaders and OmitHeaders may be set.
 	OnlyHeaders []string
 	// MaxRequest bounds the body of the request in bytes. The body is read before the handler runs.
 	// Above the bound the response is 413. Default: 1 MiB. At most 16 MiB.

@@ -18,6 +18,15 @@ import (
 
 func TestContract(t *testing.T) { contract.Run(t, contract.Served(routes)) }
 
+// A compressor outside of Idempotent compresses first responses and replays.
+func TestContractCompressed(t *testing.T) {
+	contract.Run(t, contract.Served(func(locks *lockcore.Locker, b *bank.Bank, o httpmw.IdempotentOptions) http.Handler {
+		e := routes(locks, b, o).(*echo.Echo) //nolint:errcheck,forcetypeassert // a panic names the type
+		e.Pre(middleware.Gzip())
+		return e
+	}))
+}
+
 // Idempotent around the whole server needs no adapter.
 func TestAroundTheServer(t *testing.T) {
 	contract.Run(t, contract.Served(func(locks *lockcore.Locker, b *bank.Bank, o httpmw.IdempotentOptions) http.Handler {
