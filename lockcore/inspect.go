@@ -58,7 +58,7 @@ type Holding struct {
 	Died      bool          // free exclusive key: its last holder died or called Abandon
 	Record    *Record       // done, with WithRecord
 
-	Weights int // shared: sum of the weights of the shares, including those that are cooling
+	Weights int // shared: sum of the weights of the shares, including those that are cooling; too large while more than 800 expired shares are not removed
 	// Shares are the shares of a shared key that end first, at most 100.
 	Shares []Share
 

@@ -334,7 +334,7 @@ type Status struct {
 	OldestParked string        // the oldest entry
 	ParkedFor    time.Duration // since that entry was parked for the first time
 
-	Weights int         // shared: sum of the weights
+	Weights int         // shared: sum of the weights; too large while more than 800 expired shares are not removed
 	Shares  []ShareHeld // shared: at most MaxShares, those that end first
 }
 

@@ -141,6 +141,21 @@ func shares() []mistake {
 			pkg:   "lockcore", test: "TestMinHoldForgotten",
 		},
 		{
+			name: "expired-shares-refuse", what: "A request is refused because of expired shares that no step has removed yet.",
+			edits: []edit{{"swept-before-the-reply", skip()}},
+			pkg:   "internal/backend/backendtest", test: "TestMiniredis",
+		},
+		{
+			name: "step-not-sent-again", what: "A command that removed a step of expired shares fails.",
+			edits: []edit{{"step-sent-again", never()}},
+			pkg:   "internal/backend/backendtest", test: "TestMiniredis",
+		},
+		{
+			name: "cleanup-step-not-sent-again", what: "A withdrawal that removed a step of expired shares counts as confirmed.",
+			edits: []edit{{"cleanup-step-sent-again", always()}},
+			pkg:   "internal/backend/backendtest", test: "TestMiniredis",
+		},
+		{
 			name: "rules-cooldown-not-told", what: "By the rules, the first waiter is not told when a share has cooled.",
 			edits: []edit{{"rules-cooldown-told", stmt("return nil")}},
 			pkg:   pkg, test: "TestConformance",

@@ -194,10 +194,18 @@ func (p *protocol) send(now int64, c *command) (reply, error) {
 	}
 	p.args = a
 	v, err := p.server.Run(now, c.op.String(), keys, a)
-	if err != nil {
-		return reply{}, err
+	for err == nil { // while it was only a step, see sweep.lua and revoke.lua
+		rest, _ := v.([]any)
+		switch {
+		case v == any(int64(-1)):
+		case c.op == revoke && len(rest) == 3 && (rest[2] != any(int64(0)) || !c.late): // 0: a repeat
+			a = append(a[:2], fmt.Sprint(rest[1]), fmt.Sprint(rest[2]))
+		default:
+			return decode(c.op, v)
+		}
+		v, err = p.server.Run(now, c.op.String(), keys, a)
 	}
-	return decode(c.op, v)
+	return reply{}, err
 }
 
 func shareText(c *command) string {

@@ -1,8 +1,10 @@
 package schedule_test
 
 import (
+	"errors"
 	"flag"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,6 +21,24 @@ var (
 	seed      = flag.Uint64("seed", 0, "the only schedule to run, or with -schedules the first; 0: the fixed list of the test level")
 	schedules = flag.Int("schedules", 0, "how many schedules TestSchedules runs; 0: the number of the test level")
 )
+
+// bothSteps returns a server with the scripts, and one with scripts that remove one share in a step.
+func bothSteps() (servers [2]*schedule.Lua, err error) {
+	texts := redis.Texts()
+	if servers[0], err = schedule.NewLua(texts); err != nil {
+		return servers, err
+	}
+	found := false
+	for name, text := range texts {
+		texts[name] = strings.Replace(text, "share_step = 500", "share_step = 1", 1)
+		found = found || texts[name] != text
+	}
+	if !found {
+		return servers, errors.New("no script has the size of a step")
+	}
+	servers[1], err = schedule.NewLua(texts)
+	return servers, err
+}
 
 // TestSchedules runs random schedules against the scripts, without -seed always the same ones.
 func TestSchedules(t *testing.T) {
@@ -37,13 +57,14 @@ func TestSchedules(t *testing.T) {
 	var workers sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
-			s, err := schedule.NewLua(redis.Texts())
+			servers, err := bothSteps()
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			for i := next.Add(1) - 1; i < int64(n) && !failed.Load(); i = next.Add(1) - 1 {
-				count, v := schedule.Run(s, first+uint64(i)) //nolint:gosec // it is not negative
+				s := servers[(first+uint64(i))%2]            //nolint:gosec // it is not negative
+				count, v := schedule.Run(s, first+uint64(i)) //nolint:gosec // as above
 				if i > 0 && i%100_000 == 0 {
 					t.Logf("%d schedules in %v", i, time.Since(began))
 				}

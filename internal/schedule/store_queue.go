@@ -114,7 +114,7 @@ func (s *store) zpopmin(a []string) any {
 	return []any{first.name, first.text()}
 }
 
-// zrange supports WITHSCORES, BYSCORE and both.
+// zrange supports WITHSCORES, BYSCORE and LIMIT.
 func (s *store) zrange(a []string) any {
 	v, err := s.look(a[0], "zset")
 	if err != nil {
@@ -132,10 +132,22 @@ func (s *store) zrange(a []string) any {
 	if err != nil {
 		return err
 	}
+	skip, left := 0, len(v.queue)
+	if i := slices.Index(a, "LIMIT"); i >= 0 {
+		var err1, err2 error
+		skip, err1 = strconv.Atoi(a[i+1])
+		if left, err2 = strconv.Atoi(a[i+2]); err1 != nil || err2 != nil {
+			return errors.New("ERR value is not an integer or out of range")
+		}
+	}
 	for i, m := range v.queue {
-		if !has(i) {
+		if left == 0 || !has(i) {
 			continue
 		}
+		if skip--; skip >= 0 {
+			continue
+		}
+		left--
 		if list = append(list, m.name); slices.Contains(a[3:], "WITHSCORES") {
 			list = append(list, m.text())
 		}

@@ -29,7 +29,7 @@ func (s *scene) weights(k *backend.Key, want int) backend.Status {
 }
 
 func shares() []rule {
-	return slices.Concat(sharing(), lateShares(), phases(), sharedQueues(), sharedEnds(), sharedOperators())
+	return slices.Concat(sharing(), lateShares(), phases(), sharedQueues(), sharedEnds(), sharedOperators(), manyExpired())
 }
 
 // sharing has the cases of the contract: a free key, an exclusive hold, and shares with and without

@@ -88,24 +88,25 @@ func clearKey(k key, r *backend.ClearRequest, id string, e env) (key, backend.Cl
 	k.expire(e.now)
 	k.clampEnd(e.now)
 	k.unfold(e.now)
+	_, closed := k.sweep(e.now)
+	notices := k.passPhase(closed, e)
 	same := k.lastToken() == r.Token && (k.state == done) == r.Done
 	switch {
 	case slices.Contains(k.ended, id):
-		return k, backend.Cleared, nil
+		return k, backend.Cleared, notices
 	case r.Condition == backend.ClearIfUnreadable || r.Condition == backend.ClearIfSame && !same:
-		return k, backend.ClearChanged, nil
-	case k.state == held && k.live(e.now) || k.sharesHeld(e.now):
-		return k, backend.ClearHeld, nil
+		return k, backend.ClearChanged, notices
+	case k.state == held && k.live(e.now) || k.heldWeights() > 0:
+		return k, backend.ClearHeld, notices
 	case k.empty():
 		k.remember(id, e.now)
-		return k, backend.Cleared, nil
+		return k, backend.Cleared, notices
 	}
 	k.keep(backend.FreeTTL, e.now)
 	if k.state == held { // it may have used all tokens of its grant
 		k.used = k.greatestToken()
 	}
 	k.abandoned, k.holder, k.fingerprint, k.attempts, k.record, k.completedBy = false, "", "", 0, nil, ""
-	var notices []notice
 	if k.state != reserved {
 		k.closePhase()
 		notices = k.reserve(e)

@@ -310,13 +310,13 @@ func withdraw(k key, r *backend.WithdrawRequest, e env) (key, []notice) {
 	k.expire(e.now)
 	k.clampEnd(e.now)
 	k.unfold(e.now)
+	_, closed := k.sweep(e.now)
 	left := slices.ContainsFunc(k.queue, isWaiter(e.locker, r.ID))
 	k.leaveQueue(e.locker, r.ID)
 	if k.owner != r.ID || k.state != held && k.state != reserved {
 		if r.Repeated {
 			k.remember(r.ID, e.now)
 		}
-		_, closed := k.sweep(e.now)
 		if k.state == shared && !k.revoked {
 			notices := k.serve("", "", e) // the request may have blocked the requests behind it, and parked entries
 			if left && k.offersParked(notices) {

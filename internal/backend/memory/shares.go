@@ -21,7 +21,7 @@ import (
 const (
 	shareKeep  = span(24 * time.Hour / time.Microsecond)  // how long the data of a phase outlives the longest lease, while a share is held
 	headSilent = span(5 * time.Second / time.Microsecond) // a waiter that does not send its request again for that long is dead
-	maxServed  = 1000                                     // maximum number of requests of the queue that one request serves
+	maxServed  = 400                                      // maximum number of requests of the queue that one request serves
 )
 
 // share is a granted share.
@@ -168,7 +168,7 @@ func releaseShare(k key, r ending, e env) (key, backend.ReleaseReply, []notice) 
 	}
 	if i >= 0 && len(k.shares) > 0 {
 		k.end = k.shares[len(k.shares)-1].end
-		k.endRevocation(e.now) //planted:rules-revocation-ends
+		k.endRevocation() //planted:rules-revocation-ends
 		k.keepCooling(e.now)
 	}
 	if ours && len(k.shares) == 0 {
@@ -350,22 +350,23 @@ func (k *key) sweep(now instant) (swept, closed bool) {
 		}
 		slices.SortFunc(k.shares, byEnd)
 	}
-	for len(k.shares) > 0 && k.shares[0].end <= now {
-		k.removeShare(0)
-		swept = true
+	ended := slices.IndexFunc(k.shares, func(s share) bool { return s.end > now })
+	if ended < 0 {
+		ended = len(k.shares)
 	}
+	k.shares, swept = k.shares[ended:], ended > 0
 	if closed = len(k.shares) == 0; closed {
 		k.closePhase()
 	} else if swept {
-		k.endRevocation(now)
+		k.endRevocation()
 	}
 	return swept, closed
 }
 
 // endRevocation ends the revocation of a phase without a held share. Shares that cool have no
 // handler.
-func (k *key) endRevocation(now instant) {
-	if k.state == shared && !k.sharesHeld(now) {
+func (k *key) endRevocation() {
+	if k.state == shared && k.heldWeights() == 0 {
 		k.revoked = false
 	}
 }
@@ -434,7 +435,7 @@ func (k *key) revokeShares(now instant) (notices []notice) {
 	return notices
 }
 
-// sharesHeld reports whether a share is held, and does not only cool.
+// sharesHeld reports whether a share is held, and has not expired.
 func (k *key) sharesHeld(now instant) bool {
 	return slices.ContainsFunc(k.shares, func(s share) bool { return !s.cooling && s.end > now })
 }

@@ -189,7 +189,7 @@ func (c *conn) cleanUp(base context.Context, batch []*cleanup, list func(*cleanu
 		for i := range todo {
 			todo[i] = i
 		}
-		for _, inFull := range []bool{false, true} { // the second pass sends the scripts that the server does not have
+		for inFull := false; len(todo) > 0; {
 			pipe, cmds := c.ends.Pipeline(), make([]*redis.Cmd, len(todo))
 			for n, i := range todo {
 				args := slices.Clone(all[i].list)
@@ -201,16 +201,19 @@ func (c *conn) cleanUp(base context.Context, batch []*cleanup, list func(*cleanu
 				_ = pipe.Process(ctx, cmds[n])
 			}
 			_, err := pipe.Exec(ctx)
-			var forgotten []int
+			var again []int
+			unknown := false
 			for n, i := range todo {
 				errs[i] = commandErr(cmds[n], err)
-				if errs[i] != nil && redis.HasErrorPrefix(errs[i], "NOSCRIPT") {
-					forgotten = append(forgotten, i)
+				switch {
+				case errs[i] != nil && redis.HasErrorPrefix(errs[i], "NOSCRIPT") && !inFull: // the server does not have the script
+					unknown = true
+				case errs[i] != nil || cmds[n].Val() != more: //planted:cleanup-step-sent-again
+					continue
 				}
+				again = append(again, i)
 			}
-			if todo = forgotten; len(todo) == 0 {
-				break
-			}
+			todo, inFull = again, inFull || unknown
 		}
 		return errs, nil
 	})

@@ -1,8 +1,10 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -157,26 +159,26 @@ func (c *conn) insistNoting(
 	}
 }
 
-// send sends a script. sent is the time before the send. list is complete except for the name of
-// the command and the script. It may be read after send has returned.
+// more is the reply of a script that had only the effect of a step, see sweep.lua. The command is
+// sent again at once. Each decoder refuses this reply.
+var more any = int64(-1)
+
+// send sends a script, and sends it again while the reply is more. sent is the time before the
+// send. list is complete except for the name of the command and the script. It may be read after
+// send has returned.
 //
 // repeated is true if a duplicate of the command may still arrive, or may have arrived:
 //   - The command got no reply.
 //   - A ClusterClient got no reply to an earlier send of the command.
 //   - The client is not one of newConn, so the user configures its retries.
 func (c *conn) send(ctx *limited, on redis.UniversalClient, s *script, list []any, sent time.Time) (reply []any, repeated bool, err error) {
-	var v any
-	switch acked := c.acks.N > 0 && s.acked; {
-	case !c.own:
-		v, err = c.sendBounded(ctx, on, s, list, acked)
-	case acked:
-		own := ctx.own()
-		v, err = c.evalAcked(own, on, s, list)
-		ctx.sends = own.sends
-	case c.groups != nil:
-		v, err = c.groups.eval(ctx, on, s, list, sent)
-	default:
-		v, err = eval(ctx, on, s, list)
+	v, err := c.sendStep(ctx, on, s, list, sent)
+	for err == nil && v == more { //planted:step-sent-again
+		if sent = time.Now(); backend.Ended(ctx) || !sent.Before(ctx.end) {
+			err = &notSentError{cmp.Or(ctx.Err(), os.ErrDeadlineExceeded)}
+		} else {
+			v, err = c.sendStep(ctx, on, s, list, sent)
+		}
 	}
 	repeated = err != nil && mayTakeEffect(err) || !c.own || ctx.sends.lost
 	if err != nil {
@@ -189,6 +191,21 @@ func (c *conn) send(ctx *limited, on redis.UniversalClient, s *script, list []an
 		reply = ctx.reply[:]
 	}
 	return reply, repeated, nil
+}
+
+func (c *conn) sendStep(ctx *limited, on redis.UniversalClient, s *script, list []any, sent time.Time) (v any, err error) {
+	switch acked := c.acks.N > 0 && s.acked; {
+	case !c.own:
+		return c.sendBounded(ctx, on, s, list, acked)
+	case acked:
+		own := ctx.own()
+		v, err = c.evalAcked(own, on, s, list)
+		ctx.sends = own.sends
+		return v, err
+	case c.groups != nil:
+		return c.groups.eval(ctx, on, s, list, sent)
+	}
+	return eval(ctx, on, s, list)
 }
 
 // sendBounded sends a script by a client of the user, which may ignore ctx.

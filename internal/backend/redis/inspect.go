@@ -64,8 +64,13 @@ func decodeStatus(kind backend.Kind, reply []any) (backend.Status, error) {
 // Revoke sends revoke.lua.
 func (b *Backend) Revoke(ctx context.Context, key *backend.Key) error {
 	id := rand.Text() // the same in each repeat, so that no repeat revokes the next hold
-	_, _, err := b.conn.insist(ctx, b.conn.ends, revokeScript, shareKeys(key), b.channels, id)
-	return err
+	for from, number := any(""), any(0); ; {
+		reply, _, err := b.conn.insist(ctx, b.conn.ends, revokeScript, shareKeys(key), b.channels, id, from, number)
+		if err != nil || len(reply) != 3 {
+			return err
+		}
+		from, number = reply[1], reply[2] // all shares are revoked; notify more of their holders
+	}
 }
 
 // Clear sends clear.lua.

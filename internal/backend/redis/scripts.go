@@ -11,25 +11,25 @@ var scriptFiles embed.FS
 
 // The scripts are constants. No part of a key or of an argument becomes part of their text.
 var (
-	acquireScript  = load("plain_acquire", "plain", "number", "done", "lease", "grant", "acquire").counts(0, 7)
+	acquireScript  = load("plain_acquire", "plain", "number", "done", "lease", "grant", "sweep", "acquire").counts(0, 7)
 	renewScript    = load("plain", "lease", "renew").counts(0, 0)
 	releaseScript  = load("plain_release", "plain", "lease", "pass", "release")
 	rotateScript   = load("plain", "number", "lease", "load", "grant", "pass", "free", "rotate").counts(1, 14)
-	leaveScript    = load("plain", "number", "lease", "load", "pass", "free", "shares", "leave")
+	leaveScript    = load("plain", "number", "lease", "load", "pass", "free", "sweep", "shares", "leave")
 	completeScript = load("plain_complete", "plain", "number", "lease", "load", "pass", "complete").counts(0, 0)
 	adoptScript    = load("plain", "number", "lease", "load", "grant", "pass", "adopt").counts(0, 7)
 	interimScript  = load("plain", "number", "lease", "load", "interim")
-	revokeScript   = load("plain", "number", "lease", "load", "pass", "revoke")
-	clearScript    = load("plain", "number", "lease", "load", "pass", "free", "clear")
+	revokeScript   = load("plain", "number", "lease", "load", "pass", "sweep", "revoke")
+	clearScript    = load("plain", "number", "lease", "load", "pass", "free", "sweep", "shares", "clear")
 	dealScript     = load("deal")
-	inspectScript  = load("plain", "number", "lease", "load", "parked", "inspect")
+	inspectScript  = load("plain", "number", "lease", "load", "parked", "sweep", "inspect")
 	parkScript     = load("plain", "number", "lease", "load", "pass", "parked", "park")
 	unparkScript   = load("lease", "parked", "unpark")
 	callScript     = load("call_waker")
 
-	acquireShareScript = load("plain", "number", "lease", "load", "grant", "pass", "shares", "acquire_share").counts(0, 8)
-	releaseShareScript = load("plain", "number", "lease", "load", "pass", "shares", "release_share")
-	renewShareScript   = load("plain", "number", "lease", "load", "pass", "shares", "renew_share").counts(0, 0)
+	acquireShareScript = load("plain", "number", "lease", "load", "grant", "pass", "sweep", "shares", "acquire_share").counts(0, 8)
+	releaseShareScript = load("plain", "number", "lease", "load", "pass", "sweep", "shares", "release_share")
+	renewShareScript   = load("plain", "number", "lease", "load", "pass", "sweep", "shares", "renew_share").counts(0, 0)
 )
 
 // scripts contains all scripts by the names of their files.

@@ -243,18 +243,21 @@ var (
 
 // try runs a script with the keys that it takes.
 func (b *bench) try(c call) ([]any, error) {
-	keys := b.keys[:2]
+	keys, script := b.keys[:2], redisbackend.Scripts()[c.script]
+	if name, ok := strings.CutPrefix(c.script, "counted "); ok {
+		c.script, script = name, counted(name)
+	}
 	switch c.script {
 	case "renew", "call_waker", "adopt":
 		keys = b.keys[:1]
 	case "inspect":
-		keys = b.keys[:3]
+		keys = []string{b.keys[0], b.keys[1], b.keys[2], b.keys[0] + ":s"}
 	case "park", "unpark":
 		keys = []string{b.keys[0], b.keys[2], b.keys[3]}
 	case "leave", "revoke", "clear", "acquire_share", "release_share", "renew_share":
 		keys = []string{b.keys[0], b.keys[1], b.keys[0] + ":s"}
 	}
-	v, err := redisbackend.Scripts()[c.script].Run(b.Context(), b.rdb, keys, c.args...).Result()
+	v, err := script.Run(b.Context(), b.rdb, keys, c.args...).Result()
 	if reply, ok := v.([]any); ok {
 		return reply, err
 	}

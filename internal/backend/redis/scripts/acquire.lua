@@ -14,6 +14,7 @@
 --   {3, done (1|0)} another fingerprint
 --   {4, holder text, held for µs, attempt} abandoned, refused
 --   {5} the request has ended
+--   more, see sweep.lua
 -- or the error BADFIELD and the name of a field that cannot be read; then nothing was written.
 local request, locker, lease, mode = ARGV[1], ARGV[2], ARGV[3], ARGV[8]
 -- One-letter names are the fields that lease.lua lists. v contains their values.
@@ -65,18 +66,22 @@ if (a or s == 'h') and mode == 'most' then -- planted:abandoned-refused
   return {4, call('HGET', KEYS[1], 'm') or '', math.max(now - t, 0), n}
 end
 if (a or s == 'h') and differs then return {3, 0} end
+local shares, ended = KEYS[1] .. ':s', {} -- in the slot of the key; see shares.lua
+if s == 's' then -- all shares have expired
+  ended = call('ZRANGE', shares, 0, share_step - 1)
+  if ended[share_step] then
+    remove_shares(shares, ended)
+    return more
+  end
+end
 -- planted:grant-reply
 local reply = grant(f, n and n + 1, a or s == 'h', request, locker, lease, ARGV[5], ARGV[6], v[12]) -- first, because maxmemory may refuse it
 if s == 'h' then
   if not a then call('HSET', KEYS[1], 'a', '1') end -- planted:abandoned-noted
   call('HDEL', KEYS[1], 'v', 'r')
 end
-if s == 's' then -- all shares have expired
-  local shares = KEYS[1] .. ':s' -- in the slot of the key; see shares.lua
-  for _, member in ipairs(call('ZRANGE', shares, 0, -1)) do
-    call('HDEL', KEYS[1], string.match(member, '^(%w+)/') or 'c')
-  end
-  call('DEL', shares)
+if s == 's' then
+  remove_shares(shares, ended)
   call('HDEL', KEYS[1], 'v', 'c', 'u', 'w')
 end
 if record_ended then call('HDEL', KEYS[1], 'r', 'e') end

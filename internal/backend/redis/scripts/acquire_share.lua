@@ -10,10 +10,12 @@
 --   {1, token, 1, abandoned (1|0), may have parked entries (1|0), phase, time of the grant in µs}
 --     granted
 --   {5} the request has ended
+--   more, see sweep.lua
 -- or the error BADFIELD and the name of a field that cannot be read.
 local text, locker, lease = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local id, limit, weight = share_of(text)
 local k = load_shares()
+if k.more then return more end
 if k.bad then return {err = 'BADFIELD ' .. k.bad} end
 pass_phase(k, ARGV[7], ARGV[8], ARGV[9])
 local own = k.s == 's' and call('ZSCORE', KEYS[3], text)
@@ -52,6 +54,11 @@ if busy then
 end
 
 local opens = k.s ~= 's'
+if opens then -- an operator may have deleted the hash of a phase, and not the set
+  local left = call('ZRANGE', KEYS[3], 0, share_step - 1)
+  remove_shares(KEYS[3], left)
+  if left[share_step] then return more end
+end
 local waits = call('ZCARD', KEYS[2]) > 0 -- before all writes: a queue of another type ends the script here
 if opens then open_phase(k, id) end
 admit(k, text, locker, now + lease, lease, ARGV[5])

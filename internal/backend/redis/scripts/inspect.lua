@@ -7,7 +7,8 @@
 --     if there are parked entries or shares: nil in place of a missing record, the number of
 --       entries, the oldest entry, and its age in µs
 --     if the key is shared: the sum of the weights, then for each of the first 100 shares its
---       member (see shares.lua), remaining µs, held for µs, locker id, and holder text
+--       member (see shares.lua), remaining µs, held for µs, locker id, and holder text. The sum is
+--       too large if more than 800 shares have expired, and no other command has removed them
 -- or the error BADFIELD and the name of a field that cannot be read.
 local k = load(KEYS[1], true)
 if k.bad then return {err = 'BADFIELD ' .. k.bad} end
@@ -25,17 +26,19 @@ if count > 0 or k.s == 's' then
   reply[15], reply[16] = oldest(KEYS[3])
 end
 if k.s == 's' and k.live then
-  reply[12], reply[17] = call('HGET', KEYS[1], 'o') or '', 0
-  local shares = call('ZRANGE', KEYS[4], string.format('(%.0f', now), '+inf', 'BYSCORE', 'WITHSCORES')
+  local till = string.format('%.0f', now)
+  local shares = call('ZRANGE', KEYS[4], '(' .. till, '+inf', 'BYSCORE', 'LIMIT', 0, 100, 'WITHSCORES')
+  local c = shares[1] and number(call('HGET', KEYS[1], 'c'), exact) or 0
+  for _, member in ipairs(call('ZRANGE', KEYS[4], '-inf', till, 'BYSCORE', 'LIMIT', 0, 800)) do
+    local _, _, weight = share_of(member)
+    c = c - (weight or 0)
+  end
+  reply[12], reply[17] = call('HGET', KEYS[1], 'o') or '', math.max(c, 0)
   for i = 1, #shares, 2 do
-    local id, weight = string.match(shares[i], '^(%w+)/%d+/(%d+)/$')
-    reply[17] = reply[17] + (tonumber(weight) or 0)
-    if i < 200 then
-      local locker, since, holder = string.match(call('HGET', KEYS[1], id or '') or '', '^([^\n]*)\n(%d+)\n(.*)$')
-      local at = #reply
-      reply[at + 1], reply[at + 2], reply[at + 3] = shares[i], math.min(tonumber(shares[i + 1]), k.x) - now, math.max(now - (tonumber(since) or now), 0)
-      reply[at + 4], reply[at + 5] = locker or '', holder or ''
-    end
+    local locker, since, holder = string.match(call('HGET', KEYS[1], share_of(shares[i]) or '') or '', '^([^\n]*)\n(%d+)\n(.*)$')
+    local at = #reply
+    reply[at + 1], reply[at + 2], reply[at + 3] = shares[i], math.min(tonumber(shares[i + 1]), k.x) - now, math.max(now - (tonumber(since) or now), 0)
+    reply[at + 4], reply[at + 5] = locker or '', holder or ''
   end
 end
 return reply

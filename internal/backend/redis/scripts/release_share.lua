@@ -9,10 +9,11 @@
 --       9 notification for the locker that parked the last entry, sent if parked entries may fit
 --       now, or ''
 -- Returns 1 released · {1, 1} released, no request waits, and the key may have parked entries
---   · 0 no share, no effect
+--   · 0 no share, no effect · more, see sweep.lua
 local text, cooldown = ARGV[1], tonumber(ARGV[8])
 local id, _, weight = share_of(text)
 local k = load_shares()
+if k.more then return more end
 local left = ARGV[2] ~= '' and call('ZREM', KEYS[2], ARGV[2] .. text) == 1
 local own = k.s == 's' and call('ZSCORE', KEYS[3], text)
 local ours = own or k.s == 'r' and k.h == id

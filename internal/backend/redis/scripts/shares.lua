@@ -18,14 +18,7 @@
 --     text, one per line
 local share_keep = 86400000 -- ms: how long the data of a phase outlives the longest lease, while a share is held
 local head_silent = 5000000 -- µs: a waiter that does not send its request again for that long is dead
-local max_served = 1000 -- requests of the queue that one script serves
-
--- Returns the name of the field, the limit and the weight. The name of the field is the id, with
--- "c" before it while the share cools.
-local function share_of(text)
-  local field, limit, weight = string.match(text, '^(%w+)/(%d+)/(%d+)/$')
-  return field, tonumber(limit), tonumber(weight)
-end
+local max_served = 400 -- requests of the queue that one script serves, beside a step of sweep.lua
 
 -- Frees a key without shares.
 local function close_phase(k)
@@ -41,9 +34,15 @@ local function end_revocation(k)
   call('HDEL', KEYS[1], 'v')
 end
 
+-- Returns shares that have expired, at most most.
+local function ended_shares(most) return call('ZRANGE', KEYS[3], '-inf', string.format('%.0f', now), 'BYSCORE', 'LIMIT', 0, most) end
+
 -- Reads the key as load does, and removes the shares that have expired. c is the sum of the weights
--- of the others, and u that of the held ones. swept is set if a share was removed, and closed if no share is left. A key that
--- cannot be read is not changed.
+-- of the others, and u that of the held ones. swept is set if a share was removed, and closed if no
+-- share is left. If more is set, shares are left that have expired, and the script must end with the
+-- reply more: they would refuse a request that fits. Each step leaves a valid key, so other commands
+-- may run between two steps, and any of them goes on with the rest. A key that cannot be read is not
+-- changed.
 local function load_shares()
   local k = load(KEYS[1])
   k.c, k.u, k.w = 0, 0, ''
@@ -57,25 +56,22 @@ local function load_shares()
   if not last[1] then
     k.c = 0 -- an operator has deleted the set
   elseif tonumber(last[2]) > k.x then -- the clock was set back, see clamp
-    for _, member in ipairs(call('ZRANGE', KEYS[3], string.format('(%.0f', k.x), '+inf', 'BYSCORE')) do
+    local late = call('ZRANGE', KEYS[3], string.format('(%.0f', k.x), '+inf', 'BYSCORE', 'LIMIT', 0, share_step)
+    for _, member in ipairs(late) do
       call('ZADD', KEYS[3], k.x, member) -- planted:share-ends-with-its-phase
     end
+    k.more = late[share_step]
+    if k.more then return k end
   end
-  local first = call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')
-  if first[1] and tonumber(first[2]) <= now then
-    k.swept = true
-    for _, member in ipairs(call('ZRANGE', KEYS[3], '-inf', string.format('%.0f', now), 'BYSCORE')) do
-      local field, _, weight = share_of(member)
-      call('ZREM', KEYS[3], member)
-      if field then
-        k.c = k.c - weight
-        if string.byte(member) ~= 99 then k.u = k.u - weight end
-        call('HDEL', KEYS[1], field)
-      end
-    end
+  local expired = ended_shares(share_step)
+  if expired[1] then
+    local c, u = remove_shares(KEYS[3], expired)
+    k.c, k.u, k.swept = k.c - c, k.u - u, true
     if k.c > 0 then call('HSET', KEYS[1], 'c', k.c, 'u', k.u) end -- planted:sweep-counts
+    k.more = expired[share_step] and ended_shares(1)[1] -- planted:swept-before-the-reply
+    if k.more then return k end
   end
-  if k.c <= 0 then
+  if k.c <= 0 or k.x <= now then
     close_phase(k)
     k.closed = true
   elseif k.v and k.swept then
@@ -102,7 +98,6 @@ local function open_phase(k, id)
   k.f = k.t
   call('HSET', KEYS[1], 's', 's', 'h', id, 't', string.format('%.0f', k.t))
   call('HDEL', KEYS[1], 'o', 'm', 'v')
-  call('DEL', KEYS[3]) -- left over if an operator has deleted the hash of a phase
 end
 
 local function keep_shares(k)
