@@ -3,6 +3,7 @@ package asynqmw_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"flag"
 	"os"
 	"sync"
@@ -37,6 +38,7 @@ type order struct {
 	Terms        lockcore.Terms
 	Parks        string   // the queue that it serves, with parking; empty: the default queue without parking
 	Charges      *charges // it charges payments of one account; nil: it does not
+	Log          string   // address of asynq's Redis that no fault affects, for a log of deliveries and runs; empty: none
 }
 
 // account is the work of one child.
@@ -63,6 +65,10 @@ func (o order) serve(in *bufio.Scanner) error {
 	rdb := redis.NewClient(&redis.Options{Addr: o.Asynq})
 	defer func() { _ = rdb.Close() }()
 	w := &hotWorker{order: o, rdb: rdb}
+	if o.Log != "" {
+		w.log = redis.NewClient(&redis.Options{Addr: o.Log})
+		defer func() { _ = w.log.Close() }()
+	}
 	guarded := asynqmw.Once(locks, byPayload, asynqmw.OnceOptions{Terms: o.Terms})(asynq.HandlerFunc(w.hang))
 	if !o.Hang {
 		guarded = asynqmw.Exclusive(locks, byPayload, asynqmw.ExclusiveOptions{Terms: o.Terms})(asynq.HandlerFunc(w.work))
@@ -92,6 +98,13 @@ func (o order) serve(in *bufio.Scanner) error {
 				return err
 			}
 		}
+		if o.Log != "" {
+			info, err := asynq.NewInspectorFromRedisClient(w.log).GetTaskInfo(o.Parks, t.ResultWriter().TaskID())
+			if err != nil {
+				return err
+			}
+			w.write(t, info.LastErr)
+		}
 		return guarded.ProcessTask(ctx, t)
 	})); err != nil {
 		return err
@@ -109,9 +122,27 @@ func (o order) serve(in *bufio.Scanner) error {
 type hotWorker struct {
 	order
 
-	rdb *redis.Client
-	mu  sync.Mutex
+	rdb, log *redis.Client
+	mu       sync.Mutex
 	account
+}
+
+// line is a line of the log: a delivery, the begin or the end of a run.
+type line struct {
+	Process         int
+	Task, Key, What string
+}
+
+const (
+	begins = "begins"
+	ended  = "ended"
+)
+
+func (w *hotWorker) write(t *asynq.Task, what string) {
+	if w.log != nil {
+		text, _ := json.Marshal(line{os.Getpid(), t.ResultWriter().TaskID(), string(t.Payload()), what})
+		w.log.RPush(context.Background(), "log", text)
+	}
 }
 
 func (w *hotWorker) note(f func(*account)) {
@@ -126,8 +157,14 @@ func (w *hotWorker) hang(context.Context, *asynq.Task) error {
 }
 
 // work is inside for 50 ms. A counter in Redis has the number of runs inside, in all processes.
-func (w *hotWorker) work(ctx context.Context, _ *asynq.Task) error {
+func (w *hotWorker) work(ctx context.Context, t *asynq.Task) error {
 	ctx = context.WithoutCancel(ctx)
+	if w.log != nil {
+		w.write(t, begins)
+		time.Sleep(50 * time.Millisecond)
+		w.write(t, ended)
+		return nil
+	}
 	n, err := w.rdb.Incr(ctx, "inside").Result()
 	if err != nil {
 		return err

@@ -132,12 +132,12 @@ func TestMaxWaitingOverride(t *testing.T) {
 	}
 }
 
-// 1,000 clients request one key repeatedly, and obey Retry-After. At most 64 requests wait at any
+// 300 clients request one key repeatedly, and obey Retry-After. At most 64 requests wait at any
 // time, some clients are served, and requests of other keys run meanwhile. The result does not
 // depend on the speed of the machine.
 func TestMaxWaitingManyClients(t *testing.T) {
 	testlevel.Full(t)
-	const clients, others, rounds = 1000, 20, 10
+	const clients, others, rounds = 300, 20, 10
 	var inside, most atomic.Int64
 	f, _ := alone(t, httpmw.ExclusiveOptions{}, func(w http.ResponseWriter, r *http.Request) {
 		if r.PathValue("id") == "hot" {
