@@ -23,10 +23,10 @@ import (
 //
 // From a *redis.Client or *redis.ClusterClient the Locker makes its own clients with the options of
 // rdb. So your commands that block the pool of rdb never delay a renewal. The clients of the Locker
-// have three pools (four with ReplicaAcks) of up to max(PoolSize, 16) connections, each with up to
-// PipelinePoolSize (10) more for pipelines, in a Cluster for each node. They also have one
-// subscription. Connections are opened as needed. [Locker.Close] closes the clients of the Locker,
-// never rdb. MaxActiveConns, MinIdleConns and MaxIdleConns of rdb do not apply to them.
+// have three pools (four with ReplicaAcks) of up to max(PoolSize, 16) connections, in a Cluster for
+// each node. They also have one subscription. Connections are opened as needed. [Locker.Close] closes
+// the clients of the Locker, never rdb. MaxActiveConns, MinIdleConns, MaxIdleConns and
+// PipelinePoolSize of rdb do not apply to them.
 //
 // The clients of the Locker have no Limiter and none of the hooks of rdb (AddHook, OnNewNode): a
 // tracing hook does not see their commands, and a DialHook does not dial for them. If that hook leads

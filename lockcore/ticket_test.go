@@ -227,6 +227,7 @@ func TestTicketLostReply(t *testing.T) {
 			t.Error("Abandoned is false after a takeover")
 		}
 		ticket = ticketOf(t, next, time.Hour)
+		toB.Cut() // the request is never written
 		toB.Silence()
 		_, err = b.Adopt(t.Context(), ticket, lockcore.Terms{})
 		wantErr(t, "Adopt without a request", err, lockcore.ErrUnavailable)

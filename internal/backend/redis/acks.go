@@ -152,17 +152,17 @@ func (r Acks) judge(acks *redis.IntCmd) error {
 	return nil
 }
 
-// renewPipe returns the pipeline for a batch that contains key, and a function that adds the last
-// command to it. That command is WAIT. Without ReplicaAcks the function adds nothing.
-func (c *conn) renewPipe(ctx context.Context, key string) (redis.Pipeliner, func() *redis.IntCmd) {
+// renewPipe returns the pipeline of on for a batch that contains key, and a function that adds the
+// last command to it. That command is WAIT. Without ReplicaAcks the function adds nothing.
+func (c *conn) renewPipe(ctx context.Context, on redis.UniversalClient, key string) (redis.Pipeliner, func() *redis.IntCmd) {
 	if c.acks.N == 0 {
-		return c.renews.Pipeline(), func() *redis.IntCmd { return nil }
+		return on.Pipeline(), func() *redis.IntCmd { return nil }
 	}
-	node, err := masterOf(ctx, c.renews, key)
+	node, err := masterOf(ctx, on, key)
 	if err != nil { // no primary is known, so no renewal counts as acknowledged
 		unknown := redis.NewIntCmd(ctx)
 		unknown.SetErr(err)
-		return c.renews.Pipeline(), func() *redis.IntCmd { return unknown }
+		return on.Pipeline(), func() *redis.IntCmd { return unknown }
 	}
 	pipe := node.Pipeline()
 	return pipe, func() *redis.IntCmd { return c.acks.wait(ctx, pipe, node) }

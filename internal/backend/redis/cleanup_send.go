@@ -171,15 +171,12 @@ func (q *cleanups) list(c *cleanup) (*script, []any) {
 		flag(q.b.conn.single), encodeWake(r.Key))
 }
 
-// cleanUp sends a batch in one pipeline. It returns an error or nil for each entry.
+// cleanUp sends a batch in one pipeline, and entries that got no connection by the others. It returns
+// an error or nil for each entry.
 func (c *conn) cleanUp(base context.Context, batch []*cleanup, list func(*cleanup) (*script, []any)) []error {
 	ctx, cancel := context.WithTimeout(base, callTimeout)
 	defer cancel()
-	type command struct {
-		s    *script
-		list []any
-	}
-	all := make([]command, len(batch))
+	all := make([]cleanupCommand, len(batch))
 	for i, b := range batch {
 		all[i].s, all[i].list = list(b)
 	}
@@ -189,31 +186,13 @@ func (c *conn) cleanUp(base context.Context, batch []*cleanup, list func(*cleanu
 		for i := range todo {
 			todo[i] = i
 		}
-		for inFull := false; len(todo) > 0; {
-			pipe, cmds := c.ends.Pipeline(), make([]*redis.Cmd, len(todo))
-			for n, i := range todo {
-				args := slices.Clone(all[i].list)
-				copy(args, all[i].s.sha)
-				if inFull {
-					copy(args, all[i].s.text)
-				}
-				cmds[n] = redis.NewCmd(ctx, args...)
-				_ = pipe.Process(ctx, cmds[n])
+		if todo = cleanUpBy(ctx, c.ends, all, todo, errs); len(todo) == 0 {
+			return errs, nil
+		}
+		for other := range c.others(c.ends) {
+			if todo = cleanUpBy(ctx, other, all, todo, errs); len(todo) == 0 {
+				break
 			}
-			_, err := pipe.Exec(ctx)
-			var again []int
-			unknown := false
-			for n, i := range todo {
-				errs[i] = commandErr(cmds[n], err)
-				switch {
-				case errs[i] != nil && redis.HasErrorPrefix(errs[i], "NOSCRIPT") && !inFull: // the server does not have the script
-					unknown = true
-				case errs[i] != nil || cmds[n].Val() != more: //planted:cleanup-step-sent-again
-					continue
-				}
-				again = append(again, i)
-			}
-			todo, inFull = again, inFull || unknown
 		}
 		return errs, nil
 	})
@@ -228,4 +207,45 @@ func (c *conn) cleanUp(base context.Context, batch []*cleanup, list func(*cleanu
 		reloadSlots(ctx, c.ends, err)
 	}
 	return errs
+}
+
+// cleanupCommand is the command of an entry.
+type cleanupCommand struct {
+	s    *script
+	list []any
+}
+
+// cleanUpBy sends the commands todo of all by one client. It sets their errors, and returns those
+// that got no connection.
+func cleanUpBy(ctx context.Context, on redis.UniversalClient, all []cleanupCommand, todo []int, errs []error) (unsent []int) {
+	for inFull := false; len(todo) > 0; {
+		pipe, cmds := on.Pipeline(), make([]*redis.Cmd, len(todo))
+		for n, i := range todo {
+			args := slices.Clone(all[i].list)
+			copy(args, all[i].s.sha)
+			if inFull {
+				copy(args, all[i].s.text)
+			}
+			cmds[n] = redis.NewCmd(ctx, args...)
+			_ = pipe.Process(ctx, cmds[n])
+		}
+		_, err := pipe.Exec(ctx)
+		var again []int
+		unknown := false
+		for n, i := range todo {
+			errs[i] = commandErr(cmds[n], err)
+			switch {
+			case noConnection(errs[i]):
+				unsent = append(unsent, i)
+				continue
+			case errs[i] != nil && redis.HasErrorPrefix(errs[i], "NOSCRIPT") && !inFull: // the server does not have the script
+				unknown = true
+			case errs[i] != nil || cmds[n].Val() != more: //planted:cleanup-step-sent-again
+				continue
+			}
+			again = append(again, i)
+		}
+		todo, inFull = again, inFull || unknown
+	}
+	return unsent
 }

@@ -39,6 +39,7 @@ func ownClient(ctx context.Context, o *redis.Options, dials *dials, over error) 
 	c.ClientSideCacheConfig, c.ClientSideCache = nil, nil
 	c.ContextTimeoutEnabled, c.MaxRetries, c.MinRetryBackoff = true, -1, 0
 	c.PoolSize, c.MinIdleConns, c.MaxIdleConns, c.MaxActiveConns = max(c.PoolSize, ownPoolSize), 0, 0, 0
+	c.PipelinePoolSize = -1  // one pool, because a single command cannot use the open connections of a second one for pipelines
 	c.MaxConcurrentDials = 0 // PoolSize, because nothing bounds how long a call waits for another one's dial
 	c.CredentialsProviderContext, c.OnConnect = timedCredentials(c.CredentialsProviderContext), timedConnect(c.OnConnect)
 	c.DialerRetries, c.PushNotificationProcessor, c.MaintNotificationsConfig = 1, nil, noNotices()
@@ -56,6 +57,7 @@ func ownCluster(ctx context.Context, o *redis.ClusterOptions, slots *slotMap, di
 	c.Dialer = endWith(ctx, c.Dialer, dials, over)
 	c.ContextTimeoutEnabled, c.MaxRetries, c.MinRetryBackoff, c.MaxRetryBackoff = true, -1, 0, 0
 	c.PoolSize, c.MinIdleConns, c.MaxIdleConns, c.MaxActiveConns = max(c.PoolSize, ownPoolSize), 0, 0, 0
+	c.PipelinePoolSize = -1  // one pool, because a single command cannot use the open connections of a second one for pipelines
 	c.MaxConcurrentDials = 0 // PoolSize, because nothing bounds how long a call waits for another one's dial
 	c.CredentialsProviderContext, c.OnConnect = timedCredentials(c.CredentialsProviderContext), timedConnect(c.OnConnect)
 	c.ReadOnly, c.RouteByLatency, c.RouteRandomly = false, false, false // never read the state of a key from a replica

@@ -35,6 +35,7 @@ type conn struct {
 	renewDials *dials             // of renews, if it is an own client
 	endpoints  *endpoints         // of own clients
 	heldUp     atomic.Int64
+	borrowed   atomic.Int64  // sends that use a client of other commands, see others
 	groups     *serverGroups // nil: send each call alone
 }
 
@@ -163,9 +164,9 @@ func (c *conn) insistNoting(
 // sent again at once. Each decoder refuses this reply.
 var more any = int64(-1)
 
-// send sends a script, and sends it again while the reply is more. sent is the time before the
-// send. list is complete except for the name of the command and the script. It may be read after
-// send has returned.
+// send sends a script, and sends it again while the reply is more. If on has got no connection, send
+// uses the others. sent is the time before the send. list is complete except for the name of the
+// command and the script. It may be read after send has returned.
 //
 // repeated is true if a duplicate of the command may still arrive, or may have arrived:
 //   - The command got no reply.
@@ -193,19 +194,41 @@ func (c *conn) send(ctx *limited, on redis.UniversalClient, s *script, list []an
 	return reply, repeated, nil
 }
 
-func (c *conn) sendStep(ctx *limited, on redis.UniversalClient, s *script, list []any, sent time.Time) (v any, err error) {
+func (c *conn) sendStep(ctx *limited, on redis.UniversalClient, s *script, list []any, sent time.Time) (any, error) {
+	v, err := c.sendBy(ctx, on, s, list, c.groups, sent)
+	if noConnection(err) {
+		return c.sendByOthers(ctx, on, s, list, err)
+	}
+	return v, err
+}
+
+func (c *conn) sendBy(ctx *limited, on redis.UniversalClient, s *script, list []any, groups *serverGroups, sent time.Time) (v any, err error) {
 	switch acked := c.acks.N > 0 && s.acked; {
 	case !c.own:
 		return c.sendBounded(ctx, on, s, list, acked)
 	case acked:
 		own := ctx.own()
 		v, err = c.evalAcked(own, on, s, list)
-		ctx.sends = own.sends
+		ctx.sends.lost = ctx.sends.lost || own.sends.lost
 		return v, err
-	case c.groups != nil:
-		return c.groups.eval(ctx, on, s, list, sent)
+	case groups != nil:
+		return groups.eval(ctx, on, s, list, sent)
 	}
 	return eval(ctx, on, s, list)
+}
+
+// sendByOthers sends a script alone, while there is time. err is the error of on.
+func (c *conn) sendByOthers(ctx *limited, on redis.UniversalClient, s *script, list []any, err error) (any, error) {
+	var v any
+	for other := range c.others(on) {
+		if !time.Now().Before(ctx.end) {
+			break
+		}
+		if v, err = c.sendBy(ctx, other, s, list, nil, ctx.end); !noConnection(err) {
+			break
+		}
+	}
+	return v, err
 }
 
 // sendBounded sends a script by a client of the user, which may ignore ctx.

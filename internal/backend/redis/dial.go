@@ -97,7 +97,7 @@ func endWith(ctx context.Context, next dialer, dials *dials, over error) dialer 
 			defer cancel()
 			conn, err := next(dial, network, addr)
 			if err == nil {
-				conn = bind(ctx, conn, dials, to)
+				conn = bind(ctx, network, conn, dials, to)
 			}
 			select {
 			case made <- result{conn, err}:
@@ -110,10 +110,13 @@ func endWith(ctx context.Context, next dialer, dials *dials, over error) dialer 
 		}()
 		select {
 		case r := <-made:
-			if !backend.Ended(ctx) {
-				return r.conn, r.err
+			switch {
+			case backend.Ended(ctx):
+				return nil, over
+			case r.err != nil: // of the TLS handshake, for example
+				return nil, dialError(network, nil, r.err)
 			}
-			return nil, over
+			return r.conn, nil
 		case <-dial.Done(): // the pool of go-redis cancels dial after DialTimeout; TLS and custom dialers may ignore that
 		}
 		to.heldUp.Add(1)

@@ -12,10 +12,10 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
-// broken reports whether the connection ended before the reply.
+// broken reports whether an open connection ended before the reply.
 func broken(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) ||
-		errors.Is(err, syscall.EPIPE)
+	return !noConnection(err) && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) ||
+		errors.Is(err, syscall.EPIPE))
 }
 
 // notSentError is the error of a call that ended before it was sent. No duplicate of such a call
@@ -25,16 +25,23 @@ type notSentError struct{ cause error }
 func (e *notSentError) Error() string { return "not sent: " + e.cause.Error() }
 func (e *notSentError) Unwrap() error { return e.cause }
 
+// noConnection reports whether a call has got no connection, so it was not sent.
+func noConnection(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial" || errors.Is(err, redis.ErrPoolTimeout) || loginRefused(err)
+}
+
+// dialError returns err as the error of a dial. addr may be nil.
+func dialError(network string, addr net.Addr, err error) error {
+	if noConnection(err) {
+		return err
+	}
+	return &net.OpError{Op: "dial", Net: network, Addr: addr, Err: err}
+}
+
 // mayTakeEffect reports whether the command may take effect although it got no reply.
 func mayTakeEffect(err error) bool {
-	var op *net.OpError
-	switch {
-	case err == nil, errors.As(err, new(redis.Error)), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, backend.ErrHeldUp), errors.As(err, new(*notSentError)):
-		return false
-	case errors.As(err, &op) && op.Op == "dial":
-		return false
-	}
-	return true
+	return err != nil && !noConnection(err) && !errors.As(err, new(redis.Error)) && !errors.Is(err, backend.ErrHeldUp) && !errors.As(err, new(*notSentError))
 }
 
 // commandErr returns the error of a command of a pipeline. exec is the error of Exec. If a new

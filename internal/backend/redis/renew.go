@@ -19,7 +19,8 @@ const scriptBlock = 100 // maximum number of keys of one renew.lua command
 // If the whole batch gets the error of a broken connection, Renew sends it again after a
 // millisecond. It does so once, and then while the batch uses idle connections, which may all be
 // broken, at most 2*ownPoolSize times. So an endpoint that accepts connections and closes them gets
-// few dials. If only a part of a batch gets that error, the other replies must not wait.
+// few dials. If the whole batch gets no connection, Renew sends it by the others. If only a part of a
+// batch gets such an error, the other replies must not wait.
 //
 // In a cluster the caller makes a batch for each server, see Route.
 func (b *Backend) Renew(ctx context.Context, rs []backend.RenewRequest) []backend.RenewReply {
@@ -29,19 +30,15 @@ func (b *Backend) Renew(ctx context.Context, rs []backend.RenewRequest) []backen
 	}
 	v, err := c.inGoroutine(ctx, func() (any, error) {
 		res := make([]backend.RenewReply, len(rs))
-		for again, inFull := 0, false; ; {
-			dialed := c.dialsOfRenewals()
-			c.renewBy(ctx, rs, per, res, inFull)
-			stale := again == 0 || c.own && again < 2*ownPoolSize && dialed == c.dialsOfRenewals() //planted:stale-connections
-			switch {
-			case !inFull && slices.ContainsFunc(res, unknownScript): //planted:script-unknown
-				inFull = true
-			case !slices.ContainsFunc(res, hasReply) && stale && backend.Sleep(ctx, time.Millisecond): //planted:renewal-again
-				again++
-			default:
-				return res, nil
+		if c.renewBy(ctx, c.renews, rs, per, res) {
+			return res, nil
+		}
+		for other := range c.others(c.renews) {
+			if c.renewBy(ctx, other, rs, per, res) {
+				break
 			}
 		}
+		return res, nil
 	})
 	if res, ok := v.([]backend.RenewReply); ok && err == nil {
 		return res
@@ -60,6 +57,8 @@ func unknownScript(r backend.RenewReply) bool {
 // hasReply reports whether the connection of a renewal was not broken.
 func hasReply(r backend.RenewReply) bool { return !broken(r.Err) }
 
+func hasConnection(r backend.RenewReply) bool { return !noConnection(r.Err) }
+
 func (c *conn) dialsOfRenewals() int64 {
 	if c.renewDials == nil {
 		return 0
@@ -67,10 +66,28 @@ func (c *conn) dialsOfRenewals() int64 {
 	return c.renewDials.made.Load()
 }
 
-// renewBy sends a batch. If inFull is true, it sends the text of the scripts instead of their
+// renewBy sends a batch by one client, again if necessary. It returns false if the client got no
+// connection.
+func (c *conn) renewBy(ctx context.Context, on redis.UniversalClient, rs []backend.RenewRequest, per int, res []backend.RenewReply) bool {
+	for again, inFull := 0, false; ; {
+		dialed := c.dialsOfRenewals()
+		c.renewOnce(ctx, on, rs, per, res, inFull)
+		stale := again == 0 || c.own && on == c.renews && again < 2*ownPoolSize && dialed == c.dialsOfRenewals() //planted:stale-connections
+		switch {
+		case !inFull && slices.ContainsFunc(res, unknownScript): //planted:script-unknown
+			inFull = true
+		case !slices.ContainsFunc(res, hasReply) && stale && backend.Sleep(ctx, time.Millisecond): //planted:renewal-again
+			again++
+		default:
+			return slices.ContainsFunc(res, hasConnection)
+		}
+	}
+}
+
+// renewOnce sends a batch. If inFull is true, it sends the text of the scripts instead of their
 // digests.
-func (c *conn) renewBy(ctx context.Context, rs []backend.RenewRequest, per int, res []backend.RenewReply, inFull bool) {
-	pipe, wait := c.renewPipe(ctx, rs[0].Key.Stored[0])
+func (c *conn) renewOnce(ctx context.Context, on redis.UniversalClient, rs []backend.RenewRequest, per int, res []backend.RenewReply, inFull bool) {
+	pipe, wait := c.renewPipe(ctx, on, rs[0].Key.Stored[0])
 	parts := renewParts(rs, per)
 	cmds := make([]*redis.Cmd, len(parts))
 	for i, part := range parts {
@@ -90,7 +107,7 @@ func (c *conn) renewBy(ctx context.Context, rs []backend.RenewRequest, per int, 
 		if err == nil {
 			reply, err = cmd.Slice()
 		}
-		reloadSlots(ctx, c.renews, err)
+		reloadSlots(ctx, on, err)
 		for at := range parts[i] {
 			r := &res[n]
 			if r.Err = err; err == nil {

@@ -1,8 +1,10 @@
 package redis
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"sync/atomic"
@@ -14,8 +16,8 @@ var errSilent = errors.New("the connection has been silent since another one got
 
 // bind returns conn as a socket, which is closed when ctx ends. If conn is closed first, it is no
 // longer registered with ctx.
-func bind(ctx context.Context, conn net.Conn, dials *dials, to *endpoint) net.Conn {
-	s := &socket{Conn: conn, dials: dials, to: to, unbind: context.AfterFunc(ctx, func() { _ = conn.Close() })}
+func bind(ctx context.Context, network string, conn net.Conn, dials *dials, to *endpoint) net.Conn {
+	s := &socket{Conn: conn, network: network, dials: dials, to: to, unbind: context.AfterFunc(ctx, func() { _ = conn.Close() })}
 	s.heard.Store(dials.to.now())
 	if c, ok := conn.(syscall.Conn); ok {
 		if raw, err := c.SyscallConn(); err == nil {
@@ -37,13 +39,25 @@ func bind(ctx context.Context, conn net.Conn, dials *dials, to *endpoint) net.Co
 // timeout of a call, a renewal may still arrive in time on an open connection, but not on a new one,
 // which needs several round trips. The watchdog sends a renewal without a reply again beside the
 // first one, on another connection.
+//
+// An error before the first byte from the server becomes the error of a dial, because no command of
+// a call has been sent: go-redis first sends HELLO, sends nothing else before the reply, and gives up
+// the connection after an error. A server at maxclients, or in protected mode, sends an error reply
+// and closes the connection. go-redis would take that for the reply of a server that does not know
+// HELLO, and send more commands. So the socket returns an error instead of such a reply.
 type socket struct {
 	net.Conn
-	unbind func() bool
-	raw    syscall.RawConn // nil if Conn has no socket, such as a TLS connection
-	dials  *dials
-	to     *endpoint
-	heard  atomic.Int64 // end of the last read that received data, or of the dial
+	network string
+	unbind  func() bool
+	raw     syscall.RawConn // nil if Conn has no socket, such as a TLS connection
+	dials   *dials
+	to      *endpoint
+	heard   atomic.Int64 // end of the last read that received data, or of the dial
+
+	// Not used at the same time, because go-redis exchanges HELLO on one goroutine, and later calls
+	// only read replied.
+	replied bool  // a read has received data
+	refused error // of all reads and writes, after one that failed before any data was received
 }
 
 func (s *socket) Close() error {
@@ -52,6 +66,52 @@ func (s *socket) Close() error {
 }
 
 func (s *socket) Read(b []byte) (int, error) {
+	switch {
+	case s.replied:
+		return s.read(b)
+	case s.refused != nil:
+		return 0, s.refused
+	}
+	n, err := s.read(b)
+	if refusal := refusalIn(b[:n]); refusal != "" {
+		n, err = 0, errors.New(refusal)
+	}
+	if s.replied = n > 0; s.replied || err == nil {
+		return n, err
+	}
+	return 0, s.refuse(err)
+}
+
+func (s *socket) Write(b []byte) (int, error) {
+	if s.refused != nil {
+		return 0, s.refused
+	}
+	n, err := s.Conn.Write(b)
+	if err != nil && !s.replied {
+		err = s.refuse(err)
+	}
+	return n, err
+}
+
+// refuse makes err, which came before any data, the error of all reads and writes.
+func (s *socket) refuse(err error) error {
+	s.refused = fmt.Errorf("%w", dialError(s.network, s.RemoteAddr(), err)) // go-redis removes one wrapper from an error of HELLO
+	return s.refused
+}
+
+// refusalIn returns the first reply of a connection if it is an error with which the server closes
+// the connection, and otherwise "".
+func refusalIn(reply []byte) string {
+	for _, code := range []string{"-ERR max number of clients ", "-DENIED "} { // a Cluster counts "clients + cluster connections"
+		if bytes.HasPrefix(reply, []byte(code)) {
+			line, _, _ := bytes.Cut(reply[1:], []byte("\r\n"))
+			return string(line)
+		}
+	}
+	return ""
+}
+
+func (s *socket) read(b []byte) (int, error) {
 	if s.dials.patience == 0 {
 		return s.Conn.Read(b)
 	}
