@@ -47,8 +47,8 @@ func TestConnMaxActive(t *testing.T) {
 			}
 			return open.Load() - before, failed
 		}
-		if opened, failed := atOnce(func(key string) error { return rdb.Set(t.Context(), key, 1, 0).Err() }); opened != 1 || failed == 0 {
-			t.Errorf("the client opened %d connections, and %d of its calls failed", opened, failed)
+		if _, failed := atOnce(func(key string) error { return rdb.Set(t.Context(), key, 1, 0).Err() }); failed == 0 { // go-redis may also dial, and then close the connection
+			t.Error("no call of the client failed")
 		}
 		opened, failed := atOnce(func(key string) error {
 			le, err := l.Acquire(t.Context(), key, noWait)
