@@ -65,7 +65,7 @@ func TestErrorTexts(t *testing.T) {
 	defer cancel()
 	two(locks.Acquire(short, "held", lockcore.Terms{Wait: time.Minute}))
 	two(server.Locker(lockcore.Options{}).Acquire(short, "held", lockcore.Terms{Wait: time.Minute}))
-	add(locks.Clear(ctx, lockcore.KindExclusive, "held"), locks.Revoke(ctx, lockcore.KindExclusive, ""))
+	add(locks.Clear(ctx, lockcore.KindExclusive, "held"), locks.ForceClear(ctx, lockcore.KindExclusive, "held", lockcore.Holding{State: lockcore.StateHeld}), locks.Revoke(ctx, lockcore.KindExclusive, ""))
 	two(locks.Inspect(ctx, lockcore.KindExclusive, ""))
 	lease, err := locks.Acquire(ctx, "lease", lockcore.Terms{})
 	if err != nil {

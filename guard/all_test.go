@@ -359,3 +359,32 @@ func TestAllBadInput(t *testing.T) {
 		}
 	})
 }
+
+// ForceClear ends the lease of one of several keys. The ctx of the handler ends, and the other keys
+// stay held until it returns.
+func TestExclusiveAllForceClear(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		err := guard.ExclusiveAll(t.Context(), f.locks, []string{"a", "b", "c"}, forever, func(ctx context.Context) error {
+			time.Sleep(2 * time.Second)
+			h, err := f.other.Inspect(t.Context(), lockcore.KindExclusive, "b")
+			if err == nil {
+				err = f.other.ForceClear(t.Context(), lockcore.KindExclusive, "b", h, lockcore.EvenAlive)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			<-ctx.Done()
+			for _, key := range []string{"a", "c"} {
+				if err := guard.Exclusive(t.Context(), f.other, key, noWait, nothing); !errors.Is(err, lockcore.ErrBusy) {
+					t.Errorf("%s: %v", key, err)
+				}
+			}
+			f.free(t, "b")
+			return nil
+		})
+		if !errors.Is(err, lockcore.ErrLost) {
+			t.Errorf("the call returns %v", err)
+		}
+		f.free(t, "a", "b", "c")
+	})
+}

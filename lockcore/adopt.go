@@ -74,7 +74,7 @@ func (l *Locker) Adopt(ctx context.Context, ticket string, t Terms) (*Lease, err
 func (c *call) adopt(key backend.Key, from ticketData) (*hold, error) {
 	l := c.l
 	r := backend.AdoptRequest{
-		Key: &key, From: from.id, ID: rand.Text(), Holder: l.holderText(c.ctx), Lease: c.terms.Lease,
+		Key: &key, From: from.id, ID: rand.Text(), Holder: l.storedHolder(c.ctx, c.terms.NoRenew), Lease: c.terms.Lease,
 		Retention: c.terms.Lease + markFor(c.keep, c.atMostOnce),
 	}
 	reply, err := l.backend.Adopt(c.ctx, r)

@@ -52,9 +52,13 @@ var (
 	ErrNested = notRun("lockcore: nested claim of the same key")
 )
 
-// ErrChanged is the error of Clear if the key has changed since the Inspect whose result Clear
-// received.
+// ErrChanged is the error of Clear and ForceClear if the key has changed since the Inspect whose
+// result they received.
 var ErrChanged = errors.New("lockcore: key has changed since")
+
+// ErrAlive is the error of ForceClear if the holder renewed its lease while ForceClear waited, or does
+// not renew it at all. The text of the error says which.
+var ErrAlive = errors.New("lockcore: holder may be alive")
 
 // Reasons why a lease ended before its handler. Each is the context.Cause of the ctx of the lease,
 // and the error of its Release.

@@ -351,7 +351,7 @@ func (g *grant) renewRequest() (r backend.RenewRequest, known *hold) {
 	if h == nil || h == known {
 		return r, known
 	}
-	r.Token, r.Holder = h.token, g.l.holderText(h.callCtx)
+	r.Token, r.Holder = h.token, g.l.storedHolder(h.callCtx, g.terms.NoRenew)
 	return r, h
 }
 

@@ -50,13 +50,19 @@ type Holding struct {
 	// (reserved), or of MinHold (cooling). Of a shared key it is the time until its last share
 	// ends. In other states it is 0.
 	Remaining time.Duration
-	Token     int64         // of the last hold; 0 if none is remembered
-	Attempt   int           // runs of a once key; 0 for an exclusive one
-	KeepLeft  time.Duration // done, abandoned: how much longer that is remembered; otherwise 0
-	Queue     int           // processes in the remote queue
-	Revoked   bool          // Revoke was called: the hold is no longer renewed
-	Died      bool          // free exclusive key: its last holder died or called Abandon
-	Record    *Record       // done, with WithRecord
+	// Lease is the time for which the lease of a held key was granted, or renewed last. So that was
+	// Lease - Remaining ago. In other states it is 0.
+	Lease time.Duration
+	// NoRenew is true if the holder of a held key does not renew its lease: Terms.NoRenew is set, or
+	// the hold was handed over and not adopted.
+	NoRenew  bool
+	Token    int64         // of the last hold; 0 if none is remembered
+	Attempt  int           // runs of a once key; 0 for an exclusive one
+	KeepLeft time.Duration // done, abandoned: how much longer that is remembered; otherwise 0
+	Queue    int           // processes in the remote queue
+	Revoked  bool          // Revoke was called: the hold is no longer renewed
+	Died     bool          // free exclusive key: its last holder died or called Abandon
+	Record   *Record       // done, with WithRecord
 
 	Weights int // shared: sum of the weights of the shares, including those that are cooling; too large while more than 800 expired shares are not removed
 	// Shares are the shares of a shared key that end first, at most 100.
@@ -123,6 +129,7 @@ func (l *Locker) Inspect(ctx context.Context, kind Kind, key string, o ...Inspec
 func holdingOf(s *backend.Status) Holding {
 	h := Holding{
 		State: State(s.State), Holder: holderOf(s.Locker, s.Holder), GrantedAt: s.GrantedAt, HeldFor: s.HeldFor, Remaining: s.Remaining, Token: s.Token, Attempt: s.Attempt,
+		Lease: s.Lease, NoRenew: noRenew(s),
 		KeepLeft: s.KeepLeft, Queue: s.Queue, Revoked: s.Revoked, Died: s.Died, Parked: s.Parked, ParkedFor: s.ParkedFor, OldestParked: s.OldestParked,
 		Weights: s.Weights,
 	}
@@ -134,6 +141,11 @@ func holdingOf(s *backend.Status) Holding {
 		h.Shares = append(h.Shares, share)
 	}
 	return h
+}
+
+// noRenew reports whether a held key has a holder that does not renew its lease.
+func noRenew(s *backend.Status) bool {
+	return s.State == backend.StateHeld && backend.ParseHolder(s.Holder).Unrenewed
 }
 
 // Revoke ends the hold of a key, or all its shares: the ctx of each holder is canceled with

@@ -27,6 +27,7 @@ func TestTooLong(t *testing.T) {
 		_, inspect := l.Inspect(ctx, lockcore.KindOnce, key)
 		for what, err := range map[string]error{
 			"acquire": acquire, "claim": claim, "inspect": inspect, "revoke": l.Revoke(ctx, lockcore.KindOnce, key), "clear": l.Clear(ctx, lockcore.KindOnce, key),
+			"force": l.ForceClear(ctx, lockcore.KindOnce, key, lockcore.Holding{State: lockcore.StateHeld}),
 		} {
 			if !errors.Is(err, lockcore.ErrKey) || len(err.Error()) > 300 {
 				t.Errorf("%s of %d bytes: %.300v", what, n, err)

@@ -284,8 +284,7 @@ func checkKey(key string) error {
 	return nil
 }
 
-// holderText returns what the backend stores of a holder beside its Locker: host, PID, task and
-// traceparent, one per line.
+// holderText returns the text of a holder: host, PID, task and traceparent, one per line.
 func (l *Locker) holderText(ctx context.Context) string {
 	task, _ := ctx.Value(taskKey{}).(string)
 	trace := ""
@@ -296,6 +295,16 @@ func (l *Locker) holderText(ctx context.Context) string {
 		return l.holderWithoutTask
 	}
 	return l.processID + task + "\n" + trace
+}
+
+// storedHolder returns what the backend stores of a holder. unrenewed is set if it does not renew the
+// lease, so that ForceClear does not take it for dead.
+func (l *Locker) storedHolder(ctx context.Context, unrenewed bool) string {
+	text := l.holderText(ctx)
+	if unrenewed {
+		text += backend.Unrenewed
+	}
+	return text
 }
 
 // startWorker counts a goroutine, so that join waits for it. It returns false, and the goroutine

@@ -68,7 +68,7 @@ type Observer interface {
 	// attempt; only CompletionFailed or CompletionStored may follow. These events belong to no
 	// attempt and come with any ctx:
 	//
-	//   - RenewPass, GroupSent, CleanupFailed and Misconfigured
+	//   - RenewPass, GroupSent, CleanupFailed, ForceCleared and Misconfigured
 	//   - BadRecord, if httpmw reports it
 	//   - the events of package guard: NoKey, ConflictLost, PayloadDiffers, TickAbandoned, Parked,
 	//     Unparked and RerunSkipped
@@ -194,6 +194,15 @@ type RenewPass struct {
 type GroupSent struct {
 	Calls  int           // in the group
 	Waited time.Duration // of the first call of the group, until the group was sent
+}
+
+// ForceCleared: a call of [Locker.ForceClear] on this Locker ended the lease of Holder.
+type ForceCleared struct {
+	Kind      Kind
+	Key       string // raw: hash it before it leaves the process
+	Holder    Holder
+	Token     int64 // of the hold; the next one has a greater token
+	EvenAlive bool  // the holder may have been alive
 }
 
 // Misconfigured reports, once, a mistake in the setup of a middleware or a panic of the Observer.

@@ -76,7 +76,7 @@ func (req *request) assign(c *call) {
 }
 
 func sameTerms(a, b *call) bool {
-	return a.terms.Lease == b.terms.Lease && a.keep == b.keep && a.atMostOnce == b.atMostOnce && a.fingerprint == b.fingerprint &&
+	return a.terms.Lease == b.terms.Lease && a.terms.NoRenew == b.terms.NoRenew && a.keep == b.keep && a.atMostOnce == b.atMostOnce && a.fingerprint == b.fingerprint &&
 		a.terms.share() == b.terms.share()
 }
 
@@ -105,7 +105,7 @@ func (req *request) send(c *call) (backend.AcquireReply, error) {
 
 func (req *request) acquireRequest(c *call) backend.AcquireRequest {
 	return backend.AcquireRequest{
-		Key: &req.queue.key, ID: req.id, Holder: req.l.holderText(c.ctx), Lease: c.terms.Lease, Retention: c.terms.Lease + markFor(c.keep, c.atMostOnce),
+		Key: &req.queue.key, ID: req.id, Holder: req.l.storedHolder(c.ctx, c.terms.NoRenew), Lease: c.terms.Lease, Retention: c.terms.Lease + markFor(c.keep, c.atMostOnce),
 		Fingerprint: c.fingerprint, AtMostOnce: c.atMostOnce, Queue: req.remoteSignal != nil, First: !req.mayExist(), Timeout: c.replyTimeout(),
 		Share: c.terms.share(),
 	}

@@ -78,6 +78,18 @@ var oneCommand = map[string]struct {
 		}
 		return func(ctx context.Context) error { return l.Clear(ctx, lockcore.KindOnce, "seen", seen) }
 	}},
+	"ForceClear": {"force_clear", func(t *testing.T, l *lockcore.Locker) func(context.Context) error {
+		t.Helper()
+		key := rand.Text()
+		le, err := l.Acquire(t.Context(), key, noWait)
+		ok(t, err)
+		t.Cleanup(func() { _ = le.Release(context.Background()) })
+		seen, err := l.Inspect(t.Context(), lockcore.KindExclusive, key)
+		ok(t, err)
+		return func(ctx context.Context) error {
+			return l.ForceClear(ctx, lockcore.KindExclusive, key, seen, lockcore.EvenAlive)
+		}
+	}},
 }
 
 // done completes a once key.

@@ -64,15 +64,26 @@ func (le *Lease) Ticket(ctx context.Context, d time.Duration) (string, error) {
 	if h.hasNested() { // handOver would refuse the hold too, but only after a useless command
 		return "", errNestedTicket
 	}
-	reply, _ := l.backend.Extend(ctx, backend.RenewRequest{Key: &g.queue.key, ID: g.id, Lease: d, Retention: g.retention(d)})
+	reply, _ := l.backend.Extend(ctx, backend.RenewRequest{
+		Key: &g.queue.key, ID: g.id, Lease: d, Retention: g.retention(d), Token: h.token, Holder: l.storedHolder(h.callCtx, true),
+	})
+	var ticket string
+	err := reply.Err
 	switch {
-	case reply.Err != nil:
-		return "", unavailable(reply.Err)
+	case err != nil:
+		err = unavailable(err)
 	case reply.Verdict != backend.VerdictKept:
 		g.lose(lossOf(reply.Verdict))
 		return "", le.endedBy()
+	default:
+		ticket, err = h.handOver()
 	}
-	return h.handOver()
+	if err != nil {
+		g.mu.Lock()
+		g.published = nil // the next renewal, if the lease goes on, stores the text of a renewed lease again
+		g.mu.Unlock()
+	}
+	return ticket, err
 }
 
 var errNestedTicket = fmt.Errorf("%w, or a ticket for a hold that has nested runs", ErrNested)

@@ -27,6 +27,8 @@ type holding struct {
 	Holder      *person        `json:"holder,omitempty"`
 	HeldForMS   int64          `json:"held_for_ms"`
 	RemainingMS int64          `json:"remaining_ms"`
+	LeaseMS     int64          `json:"lease_ms"`
+	NoRenew     bool           `json:"no_renew"`
 	KeepLeftMS  int64          `json:"keep_left_ms"`
 	Token       int64          `json:"token"`
 	Attempt     int            `json:"attempt"`
@@ -72,7 +74,7 @@ type result struct {
 func (k *keyed) json() holding {
 	h := holding{
 		Kind: k.Kind.String(), Key: k.Key, State: k.State, Result: k.result, Revoked: k.Revoked, HolderDied: k.Died, Token: k.Token, Attempt: k.Attempt, Queue: k.Queue,
-		HeldForMS: k.HeldFor.Milliseconds(), RemainingMS: k.Remaining.Milliseconds(), KeepLeftMS: k.KeepLeft.Milliseconds(),
+		HeldForMS: k.HeldFor.Milliseconds(), RemainingMS: k.Remaining.Milliseconds(), LeaseMS: k.Lease.Milliseconds(), NoRenew: k.NoRenew, KeepLeftMS: k.KeepLeft.Milliseconds(),
 		Parked: k.Parked, ParkedForMS: k.ParkedFor.Milliseconds(),
 	}
 	if k.Parked > 0 {

@@ -90,6 +90,7 @@ func (sh *shell) clear(ctx context.Context, args []string) (int, error) {
 	once := f.Bool("once", false, "clear a key of Once")
 	exclusive := f.Bool("exclusive", false, "clear a key of Exclusive that is cooling, or whose data in Redis cannot be read")
 	yes := f.Bool("yes", false, "skip the confirmation")
+	forced := forceFlags(f)
 	asJSON := f.Bool("json", false, "print JSON")
 	if err := parse(f, args, 1); err != nil {
 		return exitFailed, err
@@ -97,23 +98,26 @@ func (sh *shell) clear(ctx context.Context, args []string) (int, error) {
 	switch {
 	case *once && *exclusive:
 		return exitFailed, errors.New("-once and -exclusive exclude each other")
-	case !*once && !*exclusive:
-		return exitFailed, errors.New("-once or -exclusive is missing; for a held key use revoke")
+	case !*once && !*exclusive && !*forced.force:
+		return exitFailed, errors.New("-once or -exclusive is missing; for a held key use revoke, or clear -force if its holder has died")
+	}
+	if err := forced.check(*yes); err != nil {
+		return exitFailed, err
 	}
 	return sh.with(t, func(l *lockcore.Locker) (int, error) {
 		k, err := inspect(ctx, l, kindOf(*once), f.Arg(0), false)
 		switch {
-		case errors.Is(err, lockcore.ErrRecord):
+		case errors.Is(err, lockcore.ErrRecord) && !*forced.force:
 			return sh.repair(ctx, l, k, err, *yes, *asJSON)
 		case err != nil:
 			return exitFailed, err
 		}
-		revoke := "held, see holdfast revoke"
+		if *forced.force {
+			return sh.forceClear(ctx, l, k, forced, *asJSON)
+		}
+		revoke := "held, see holdfast revoke" + onceFlag(*once) + "; if its holder has died, see holdfast clear -force" + onceFlag(*once)
 		if k.State == lockcore.StateShared {
 			revoke = "shared, see holdfast revoke"
-		}
-		if *once {
-			revoke += " -once"
 		}
 		say := sh.out
 		if *asJSON {
@@ -124,7 +128,7 @@ func (sh *shell) clear(ctx context.Context, args []string) (int, error) {
 		}
 		refuse := func(why string) (int, error) {
 			fmt.Fprintf(sh.err, "%s is %s: not cleared\n", oneLine(k.Key), why)
-			return exitProblem, sh.jsonIf(*asJSON, "", k)
+			return exitProblem, sh.jsonIf(*asJSON, k)
 		}
 		switch k.State {
 		case lockcore.StateFree:
@@ -182,9 +186,9 @@ func (sh *shell) repair(ctx context.Context, l *lockcore.Locker, k keyed, proble
 	return exitOK, nil
 }
 
-func (sh *shell) jsonIf(asJSON bool, action string, k keyed) error {
+func (sh *shell) jsonIf(asJSON bool, k keyed) error {
 	if !asJSON {
 		return nil
 	}
-	return sh.printKeys(action, k)
+	return sh.printKeys("", k)
 }

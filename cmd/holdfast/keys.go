@@ -128,6 +128,12 @@ func describe(out io.Writer, k keyed) error {
 	default:
 		line("lease left", age(k.Remaining))
 	}
+	switch {
+	case k.NoRenew:
+		line("renewed", "no")
+	case k.State == lockcore.StateHeld:
+		line("renewed", age(max(k.Lease-k.Remaining, 1))+" ago")
+	}
 	if k.KeepLeft > 0 && k.State != lockcore.StateFree {
 		line("remembered for", age(k.KeepLeft))
 	}
@@ -207,7 +213,7 @@ func (sh *shell) revoke(ctx context.Context, args []string) (int, error) {
 			case lockcore.StateCooling:
 				fmt.Fprintf(sh.err, "holdfast clear -%s frees it before that\n", kind)
 			}
-			return exitProblem, sh.jsonIf(*asJSON, "", k)
+			return exitProblem, sh.jsonIf(*asJSON, k)
 		}
 		say := sh.out
 		if *asJSON {
@@ -217,6 +223,9 @@ func (sh *shell) revoke(ctx context.Context, args []string) (int, error) {
 			fmt.Fprintf(say, "%s is shared: revoking it ends all its shares, of weight %d together. The last one was granted to:\n", oneLine(key), k.Weights)
 		}
 		fmt.Fprintf(say, revokeText, oneLine(key), holder(k.Holder), age(k.HeldFor), age(k.Remaining))
+		if k.State == lockcore.StateHeld {
+			fmt.Fprintf(say, "If its process has died, holdfast clear -force%s frees the key earlier.\n", onceFlag(*once))
+		}
 		if err := sh.confirm(*yes, "Revoke it?", "not revoked"); err != nil {
 			return exitFailed, err
 		}
@@ -253,16 +262,32 @@ func (sh *shell) confirm(yes bool, question, otherwise string) error {
 	if !sh.terminal {
 		return errors.New("stdin is not a terminal: pass -yes")
 	}
-	signal.Reset(os.Interrupt, syscall.SIGTERM) // a signal ends the process here, because the end of ctx does not interrupt a read
-	fmt.Fprint(sh.err, question+" (yes/no) ")
-	answer, err := bufio.NewReader(sh.in).ReadString('\n')
-	if err != nil && answer == "" {
+	answer, err := sh.ask(question + " (yes/no) ")
+	if err != nil {
 		return errors.New(otherwise + ": stdin has ended: without a terminal pass -yes")
 	}
-	if strings.TrimSpace(answer) != "yes" {
+	if answer != "yes" {
 		return errors.New(otherwise)
 	}
 	return nil
+}
+
+// ask reads a line from the terminal.
+func (sh *shell) ask(question string) (string, error) {
+	signal.Reset(os.Interrupt, syscall.SIGTERM) // a signal ends the process from here on, because the end of ctx does not interrupt a read
+	fmt.Fprint(sh.err, question)
+	answer, err := bufio.NewReader(sh.in).ReadString('\n')
+	if answer != "" {
+		err = nil
+	}
+	return strings.TrimSpace(answer), err
+}
+
+func onceFlag(once bool) string {
+	if once {
+		return " -once"
+	}
+	return ""
 }
 
 func kindOf(once bool) lockcore.Kind {

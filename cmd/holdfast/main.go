@@ -5,6 +5,7 @@
 //	holdfast show    -redis localhost:6379 account:42
 //	holdfast revoke  -redis localhost:6379 account:42
 //	holdfast clear   -redis localhost:6379 -once charge/payment:7
+//	holdfast clear   -redis localhost:6379 -force account:42
 //	holdfast wake    -redis localhost:6379 account:42
 //	holdfast key     -scope alice -path /charges "$IDEMPOTENCY_KEY"
 //	holdfast version
@@ -69,6 +70,7 @@ const usage = `holdfast shows and changes the keys of holdfast in Redis.
   holdfast revoke  [flags] [-once] [-yes] KEY   revoke the lease of a held key
   holdfast clear   [flags] -once [-yes] KEY     clear a done, abandoned or cooling key, so that it runs again;
                                                 -exclusive frees a cooling key of Exclusive
+  holdfast clear   [flags] -force [-once] KEY   end the lease of a holder that has died
   holdfast wake    [flags] [-once] KEY          ask a worker process to wake the first parked task of a key
   holdfast key     -scope SCOPE -path PATH IDEMPOTENCY-KEY
                                                 compute the key of an HTTP request under httpmw.Idempotent
@@ -78,7 +80,7 @@ holdfast COMMAND -h lists the flags. All commands have -json. Exit codes:
   0  done
   1  doctor: there are problems · show: the key is free · revoke: the key is not held
      ls: -timeout or a signal ended the list early; the keys found so far were printed
-     clear: the key is free, held, or has changed since it was shown
+     clear: the key is free, held, or has changed since it was shown; -force: it is not held, or its holder lives
      wake: the key has no parked tasks, or no process received the request
   2  bad arguments, not confirmed, no reply, or refused by Redis
 

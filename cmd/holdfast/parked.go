@@ -70,7 +70,7 @@ func (sh *shell) wake(ctx context.Context, args []string) (int, error) {
 		}
 		if k.Parked == 0 {
 			fmt.Fprintf(sh.err, "%s has no parked tasks: nothing to wake\n%s\n", oneLine(key), elsewhereParked(ctx, l, *once, key))
-			return exitProblem, sh.jsonIf(*asJSON, "", k)
+			return exitProblem, sh.jsonIf(*asJSON, k)
 		}
 		b := l.Internal().Backend
 		stored := b.Key(backend.Kind(kind), key)

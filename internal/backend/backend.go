@@ -84,6 +84,9 @@ type Backend interface {
 	// Clear frees a key that is not held and forgets its record. If no reply arrives, it sends the
 	// request again.
 	Clear(ctx context.Context, r ClearRequest) (ClearReply, error)
+	// ForceClear ends the lease of a hold, as if it had expired. It notifies the holder and the
+	// first process of the remote queue. If no reply arrives, it sends the request again.
+	ForceClear(ctx context.Context, r ForceClearRequest) (ForceClearReply, error)
 
 	// Park adds an entry to the parked entries of a key that another request has. If the key is
 	// free or done, Park changes nothing, and the caller requests the key again. If no reply
@@ -322,6 +325,7 @@ type Status struct {
 	GrantedAt time.Time     // of that hold, by the backend's clock; zero if there is none
 	HeldFor   time.Duration // since that hold began
 	Remaining time.Duration // of the lease, the reservation or the cooldown
+	Lease     time.Duration // held: for how long the lease was granted or last renewed
 	Token     int64         // of the last hold
 	Attempt   int           // number of runs of a once key
 	KeepLeft  time.Duration // done, abandoned: rest of the retention
@@ -393,6 +397,21 @@ const (
 	Cleared
 	ClearChanged // the condition is not met
 )
+
+// ForceClearRequest ends the lease of the hold with this Token and Locker, if it was granted or last
+// renewed at least Silent ago.
+type ForceClearRequest struct {
+	Key    *Key
+	Token  int64  // see Status
+	Locker string // see Status
+	Silent time.Duration
+}
+
+// ForceClearReply is the reply to a ForceClearRequest.
+type ForceClearReply struct {
+	Outcome ClearReply    // ClearHeld: granted or renewed too recently; ClearChanged: the key does not have that hold
+	Wait    time.Duration // ClearHeld: until Silent has passed
+}
 
 // Event is the kind of a Notification.
 type Event uint8

@@ -5,21 +5,27 @@ import (
 	"strings"
 )
 
+// Unrenewed is the end of the text of a holder that does not renew its lease: with NoRenew, or after
+// the hold was handed over.
+const Unrenewed = "\nunrenewed"
+
 // Holder is a parsed holder text.
 type Holder struct {
 	Host        string
 	PID         int
 	Task        string
 	Traceparent string
+	Unrenewed   bool // the holder does not renew the lease
 }
 
-// ParseHolder parses a text with host, PID, task and traceparent, one per line. For a text of
-// another form it returns the zero Holder.
+// ParseHolder parses a text with host, PID, task and traceparent, one per line, and perhaps
+// Unrenewed. For a text of another form it returns the zero Holder.
 func ParseHolder(text string) Holder {
+	text, unrenewed := strings.CutSuffix(text, Unrenewed)
 	f := strings.SplitN(text, "\n", 4)
 	if len(f) != 4 {
 		return Holder{}
 	}
 	pid, _ := strconv.Atoi(f[1])
-	return Holder{Host: f[0], PID: pid, Task: f[2], Traceparent: f[3]}
+	return Holder{Host: f[0], PID: pid, Task: f[2], Traceparent: f[3], Unrenewed: unrenewed}
 }

@@ -119,6 +119,26 @@ func scripts() []mistake {
 			pkg:   "lockcore", test: "TestRevoke",
 		},
 		{
+			name: "force-blind", what: "ForceClear ends whatever hold the key has, not the one that was seen.",
+			edits: []edit{{"forced-hold", never()}},
+			pkg:   "lockcore", test: "TestForceClearChanged",
+		},
+		{
+			name: "force-impatient", what: "ForceClear does not wait for the renewal of a living holder.",
+			edits: []edit{{"forced-when-silent", never()}},
+			pkg:   "lockcore", test: "TestForceClearAlive",
+		},
+		{
+			name: "force-tells-nobody", what: "A waiter gets a key that ForceClear has freed only after up to 2 s.",
+			edits: []edit{{"forced-told", skip()}},
+			pkg:   "lockcore", test: "TestForceClearEvenAlive",
+		},
+		{
+			name: "renewal-of-extended-lease-unseen", what: "ForceClear takes a living holder for dead whose renewals do not move the end of its extended lease.",
+			edits: []edit{{"renewal-always-seen", never()}},
+			pkg:   "lockcore", test: "TestForceClearAlive",
+		},
+		{
 			name: "queue-for-ever", what: "The queue of a key has no TTL.",
 			edits: []edit{{"queue-ttl", skip()}},
 			pkg:   "lockcore", test: "TestPeer_redissonKeysThatStay",

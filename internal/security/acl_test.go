@@ -87,14 +87,14 @@ func TestRightsAreLeast(t *testing.T) {
 }
 
 // life does everything that Lockers do: two of them take turns, renew, give up, complete, replay,
-// revoke, park, list and clear. It ends with the first error.
+// revoke, force, park, list and clear. It ends with the first error.
 func life(t *testing.T, rdb redis.UniversalClient, hold time.Duration) error {
 	t.Helper()
 	ctx := t.Context()
 	terms := lockcore.Terms{Lease: 2 * time.Second, Wait: hold + 3*time.Second}
 	a, b := newLocker(t, rdb, lockcore.Options{Terms: terms}), newLocker(t, rdb, lockcore.Options{Terms: terms})
 	for _, part := range []func(context.Context, *lockcore.Locker, *lockcore.Locker) error{
-		func(ctx context.Context, a, b *lockcore.Locker) error { return turns(ctx, a, b, hold) }, once, revoke, park,
+		func(ctx context.Context, a, b *lockcore.Locker) error { return turns(ctx, a, b, hold) }, once, revoke, force, park,
 		func(ctx context.Context, a, _ *lockcore.Locker) (err error) {
 			for _, err = range doctor.List(ctx, a, doctor.ListOptions{}) {
 			}
@@ -181,6 +181,20 @@ func park(ctx context.Context, a, b *lockcore.Locker) error {
 	}
 	_, err4 := hidden.Unpark(ctx, backend.UnparkRequest{Key: &key, Remove: []string{"1"}})
 	return errors.Join(err, err2, err3, err4, le.Release(ctx))
+}
+
+// force ends the lease of a living holder.
+func force(ctx context.Context, a, b *lockcore.Locker) error {
+	le, err := a.Acquire(ctx, "forced", lockcore.Terms{})
+	if err != nil {
+		return err
+	}
+	h, err := b.Inspect(ctx, lockcore.KindExclusive, "forced")
+	if err == nil {
+		err = b.ForceClear(ctx, lockcore.KindExclusive, "forced", h, lockcore.EvenAlive)
+	}
+	<-le.Context().Done()
+	return err
 }
 
 // once completes a key that another call waits for, inspects it, replays it and clears it.

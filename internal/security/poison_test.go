@@ -102,6 +102,17 @@ func (p *poisoned) clean(what string, err error) {
 	}
 }
 
+// force ends the hold that Inspect returned, if there is one.
+func (p *poisoned) force(h lockcore.Holding, kind lockcore.Kind) {
+	p.Helper()
+	if h.State != lockcore.StateHeld {
+		return
+	}
+	if err := p.b.ForceClear(p.Context(), kind, "k", h, lockcore.EvenAlive); !errors.Is(err, lockcore.ErrChanged) {
+		p.clean("force clear", err)
+	}
+}
+
 // use acquires the key and calls every method for it. A granted key is held: another call does not
 // get it, and its token is valid.
 func (p *poisoned) use(kind lockcore.Kind, most bool) {
@@ -116,6 +127,7 @@ func (p *poisoned) use(kind lockcore.Kind, most bool) {
 	p.clean("claim", err)
 	if le == nil {
 		p.clean("revoke", p.b.Revoke(ctx, kind, "k"))
+		p.force(h, kind)
 		p.clean("clear", p.b.Clear(ctx, kind, "k"))
 		return
 	}

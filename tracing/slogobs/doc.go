@@ -55,6 +55,7 @@
 //	tick abandoned                error  an instance died during a cron tick, and no other instance runs the tick
 //	rerun skipped                 warn   asynq ran a parked task again less than 30 s after its completion; for a run by hand, wait
 //	cleanup failed                warn   Redis did not confirm withdrawals or releases: a key may stay held until its lease ends
+//	lease ended by force          warn   this process called ForceClear
 //	record does not decode        error
 //	misconfigured                 error
 //	waiting, granted, released, replayed, handed over

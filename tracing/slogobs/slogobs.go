@@ -88,6 +88,9 @@ func (o *observer) Event(ctx context.Context, e lockcore.Event) {
 		o.write(ctx, &lockcore.Acquisition{Kind: e.Kind, Name: e.Name, Key: e.Key}, slog.LevelWarn, "rerun skipped", slog.Duration("completed", e.Completed))
 	case lockcore.CleanupFailed:
 		o.write(ctx, nil, slog.LevelWarn, "cleanup failed", slog.Int("leases", e.N), o.problem(nil, e.Err))
+	case lockcore.ForceCleared:
+		o.write(ctx, &lockcore.Acquisition{Kind: e.Kind, Key: e.Key}, slog.LevelWarn, "lease ended by force",
+			holder(nil, e.Holder), slog.Int64("token", e.Token), slog.Bool("even_alive", e.EvenAlive))
 	case lockcore.Misconfigured:
 		o.write(ctx, nil, slog.LevelError, "misconfigured", slog.String("problem", e.Problem))
 	case lockcore.BadRecord:

@@ -63,6 +63,7 @@ var events = []struct {
 	{guard.Unparked{Name: "charge", Kind: lockcore.KindOnce, Key: canary, Parked: time.Minute}, "DEBUG", "unparked"},
 	{guard.RerunSkipped{Name: "charge", Kind: lockcore.KindOnce, Key: canary, Completed: time.Second}, "WARN", "rerun skipped"},
 	{lockcore.CleanupFailed{N: 2, Err: fmt.Errorf("%w: %q", lockcore.ErrUnavailable, canary)}, "WARN", "cleanup failed"},
+	{lockcore.ForceCleared{Kind: lockcore.KindOnce, Key: canary, Token: 7, EvenAlive: true}, "WARN", "lease ended by force"},
 	{lockcore.Misconfigured{Problem: "no Configure"}, "ERROR", "misconfigured"},
 	{lockcore.BadRecord{Err: fmt.Errorf("%w: %q", lockcore.ErrRecord, canary)}, "ERROR", "record does not decode"},
 }
@@ -84,7 +85,7 @@ func TestRecords(t *testing.T) {
 			if err := json.Unmarshal(out.Bytes(), &record); err != nil {
 				t.Fatalf("%T: %v: %q", tt.event, err, out.String())
 			}
-			if record["level"] != tt.level || record["msg"] != "holdfast: "+tt.message || record["name"] != "charge" && record["problem"] == nil && record["leases"] == nil {
+			if record["level"] != tt.level || record["msg"] != "holdfast: "+tt.message || record["name"] != "charge" && record["problem"] == nil && record["leases"] == nil && record["even_alive"] == nil {
 				t.Errorf("%+v: %v", tt.event, record)
 			}
 			if !expose && strings.Contains(out.String(), canary) {
@@ -141,6 +142,7 @@ func TestLockersBesideTheHolder(t *testing.T) {
 		{lockcore.Refused{Err: &lockcore.BusyError{}}, nil, nil, nil},
 		{guard.ConflictLost{Holder: h}, "db7/1", other, nil},
 		{guard.TickAbandoned{Holder: lockcore.Holder{Host: "db7", PID: 1}}, "db7/1", nil, nil},
+		{lockcore.ForceCleared{Holder: h}, "db7/1", other, nil},
 		{lockcore.Granted{Token: 7}, nil, nil, nil},
 	} {
 		var out bytes.Buffer

@@ -128,6 +128,7 @@ var kinds = []struct {
 	{5, (*compared).inspect},
 	{3, (*compared).revoke},
 	{4, (*compared).clear},
+	{4, (*compared).forceClear},
 	{3, (*compared).listen},
 	{1, (*compared).crowd},
 	{7, (*compared).park},
@@ -442,6 +443,28 @@ func (c *compared) clear(key int) {
 	}, "clear", clearArgs(&r, c.lastID)...)
 }
 
+func (c *compared) forceClear(key int) {
+	if c.peers != nil || c.chance(80) {
+		c.lastID = c.id()
+	}
+	s, _ := c.lockers[0].Inspect(c.t.Context(), &c.keys[key], backend.NoRecord)
+	r := backend.ForceClearRequest{Key: &c.keys[key], Token: s.Token, Locker: s.Locker, Silent: pick(c, []time.Duration{0, 0, time.Millisecond, time.Second, time.Minute})}
+	switch c.rnd.IntN(20) {
+	case 0:
+		r.Token++
+	case 1:
+		r.Locker = pick(c, c.lockers).id
+	}
+	want := map[int64]backend.ClearReply{0: backend.ClearHeld, 1: backend.Cleared, 2: backend.ClearChanged}
+	c.send(key, 0, func(b backend.Backend) (any, error) { return b.ForceClear(c.t.Context(), r) }, func(r reply) any {
+		f := backend.ForceClearReply{Outcome: want[r.num(0)]}
+		if len(r) > 1 {
+			f.Wait = r.span(1)
+		}
+		return f
+	}, "force_clear", forceClearArgs(&r, c.lastID)...)
+}
+
 // listen starts or ends the subscription of a locker.
 func (c *compared) listen(int) {
 	c.compareHeard()
@@ -538,6 +561,8 @@ func outcome(got any) string {
 		return fmt.Sprint(" ", r.Released, r.Next.Outcome, r.Parked)
 	case backend.Status:
 		return " " + string(r.State)
+	case backend.ForceClearReply:
+		return fmt.Sprint(" ", r.Outcome)
 	case backend.ParkReply:
 		return fmt.Sprint(" ", r.Outcome)
 	case backend.UnparkReply:

@@ -267,6 +267,20 @@ func (b *Backend) Clear(ctx context.Context, r backend.ClearRequest) (reply back
 	return reply, err
 }
 
+// ForceClear implements backend.Backend.
+func (b *Backend) ForceClear(ctx context.Context, r backend.ForceClearRequest) (reply backend.ForceClearReply, err error) {
+	if err := endOf(ctx); err != nil {
+		return reply, err
+	}
+	id := b.space.newID()
+	err = b.change(r.Key, false, func(k key, e env) (key, []notice) {
+		var notices []notice
+		k, reply, notices = forceClear(k, &r, id, e)
+		return k, notices
+	})
+	return reply, err
+}
+
 // Park implements backend.Backend. If the Space is full it returns an error.
 func (b *Backend) Park(ctx context.Context, r backend.ParkRequest) (reply backend.ParkReply, err error) {
 	if err := endOf(ctx); err != nil {

@@ -44,7 +44,7 @@ func inspect(k key, kind backend.Kind, part backend.RecordPart, e env) (key, bac
 		}
 		s.State, s.KeepLeft, s.Record = backend.StateDone, duration(left), k.recordPart(part)
 	case k.state == held && k.live(e.now):
-		s.State = backend.StateHeld
+		s.State, s.Lease = backend.StateHeld, duration(k.length)
 	case kind == backend.KindOnce && (k.state == held || k.abandoned):
 		s.State, s.KeepLeft = backend.StateAbandoned, duration(left)
 	case k.state == reserved && k.live(e.now):
@@ -116,4 +116,33 @@ func clearKey(k key, r *backend.ClearRequest, id string, e env) (key, backend.Cl
 	k.keepWaker(e.now)
 	k.remember(id, e.now)
 	return k, backend.Cleared, notices
+}
+
+// forceClear ends the lease of a holder that has died, as if it had expired. The rest of the data
+// stays, so that every request finds an expired hold. The key remembers the id of the hold, because
+// a late duplicate of its acquire may arrive after the takeover. id names the request, so that a
+// repeat does nothing.
+func forceClear(k key, r *backend.ForceClearRequest, id string, e env) (key, backend.ForceClearReply, []notice) {
+	k.expire(e.now)
+	k.clampEnd(e.now)
+	k.unfold(e.now)
+	early := micros(r.Silent) - (k.length - (k.end - e.now))
+	switch {
+	case slices.Contains(k.ended, id):
+		return k, backend.ForceClearReply{Outcome: backend.Cleared}, nil
+	case k.state != held || k.token != r.Token || k.locker != r.Locker:
+		return k, backend.ForceClearReply{Outcome: backend.ClearChanged}, nil
+	case early > 0:
+		return k, backend.ForceClearReply{Outcome: backend.ClearHeld, Wait: duration(early)}, nil
+	}
+	k.remember(k.owner, e.now)
+	k.remember(id, e.now)
+	notices := []notice{{k.locker, backend.Notification{Event: backend.EventRevoked, Request: k.owner}}}
+	k.end = e.now
+	notices = append(notices, k.announce(e)...)
+	k.end = 0 // the lease has ended, even if the clock is set back
+	if k.waker != "" && len(k.queue) == 0 {
+		notices = append(notices, wakeNotice(k, r.Key))
+	}
+	return k, backend.ForceClearReply{Outcome: backend.Cleared}, notices
 }

@@ -214,7 +214,9 @@ func renew(k key, r *backend.RenewRequest, e env) (key, backend.Verdict) {
 		return k, backend.VerdictRevoked
 	}
 	k.keep(r.Retention, e.now)
-	k.extend(micros(r.Lease), e.now)
+	if k.extend(micros(r.Lease), e.now); r.Lease > 0 {
+		k.length = k.end - e.now // length before the end is always the last renewal, see forceClear
+	}
 	if r.Token != 0 { // the key was handed off
 		k.token, k.holder = r.Token, r.Holder
 	}

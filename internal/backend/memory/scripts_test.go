@@ -152,6 +152,10 @@ func clearArgs(r *backend.ClearRequest, id string) []any {
 	return []any{backend.FreeTTL.Milliseconds(), backend.ReserveTime.Microseconds(), channels, 1, token, isDone, id}
 }
 
+func forceClearArgs(r *backend.ForceClearRequest, id string) []any {
+	return []any{r.Token, r.Locker, r.Silent.Microseconds(), channels, 1, id, wakeArgs(r.Key)[1]}
+}
+
 func adoptArgs(r *backend.AdoptRequest, locker string) []any {
 	return []any{r.From, r.ID, locker, r.Lease.Microseconds(), r.Holder, r.Retention.Milliseconds()}
 }
@@ -293,7 +297,7 @@ func inspected(kind backend.Kind, r reply) backend.Status {
 			s.Record = []byte(r.text(12))
 		}
 	case state == "h" && live:
-		s.State = backend.StateHeld
+		s.State, s.Lease = backend.StateHeld, r.span(16)
 	case kind == backend.KindOnce && (state == "h" || abandoned):
 		s.State, s.KeepLeft = backend.StateAbandoned, r.span(10)
 	case state == "r" && live:

@@ -46,7 +46,7 @@ func decodeStatus(kind backend.Kind, reply []any) (backend.Status, error) {
 			s.Record = []byte(text(reply, 12))
 		}
 	case state == "h" && live:
-		s.State = backend.StateHeld
+		s.State, s.Lease = backend.StateHeld, span(reply, 16)
 	case kind == backend.KindOnce && (state == "h" || abandoned):
 		s.State, s.KeepLeft = backend.StateAbandoned, micro(n[10])
 	case state == "r" && live:
@@ -98,4 +98,23 @@ func (b *Backend) Clear(ctx context.Context, r backend.ClearRequest) (backend.Cl
 		return backend.ClearChanged, nil
 	}
 	return backend.Cleared, nil
+}
+
+// ForceClear sends force_clear.lua.
+func (b *Backend) ForceClear(ctx context.Context, r backend.ForceClearRequest) (backend.ForceClearReply, error) {
+	id := rand.Text() // the same in each repeat, so that a repeat finds its first copy, even if the key has another holder now
+	reply, _, err := b.conn.insist(ctx, b.conn.ends, forceScript, r.Key.Stored[:],
+		strconv.FormatInt(r.Token, 10), r.Locker, micros(r.Silent), b.channels, flag(b.conn.single), id, encodeWake(r.Key))
+	if err != nil {
+		return backend.ForceClearReply{}, err
+	}
+	switch n, err := number(reply, 0); {
+	case err != nil:
+		return backend.ForceClearReply{}, err
+	case n == 0:
+		return backend.ForceClearReply{Outcome: backend.ClearHeld, Wait: span(reply, 1)}, nil
+	case n == 2:
+		return backend.ForceClearReply{Outcome: backend.ClearChanged}, nil
+	}
+	return backend.ForceClearReply{Outcome: backend.Cleared}, nil
 }

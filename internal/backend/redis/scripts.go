@@ -21,6 +21,7 @@ var (
 	interimScript  = load("plain", "number", "lease", "load", "interim")
 	revokeScript   = load("plain", "number", "lease", "load", "pass", "sweep", "revoke")
 	clearScript    = load("plain", "number", "lease", "load", "pass", "free", "sweep", "shares", "clear")
+	forceScript    = load("plain", "number", "lease", "load", "grant", "pass", "force_clear")
 	dealScript     = load("deal")
 	inspectScript  = load("plain", "number", "lease", "load", "parked", "sweep", "inspect")
 	parkScript     = load("plain", "number", "lease", "load", "pass", "parked", "park")
@@ -35,7 +36,7 @@ var (
 // scripts contains all scripts by the names of their files.
 var scripts = map[string]*script{
 	"acquire": acquireScript, "renew": renewScript, "release": releaseScript, "rotate": rotateScript, "leave": leaveScript,
-	"complete": completeScript, "revoke": revokeScript, "clear": clearScript, "inspect": inspectScript, "deal": dealScript,
+	"complete": completeScript, "revoke": revokeScript, "clear": clearScript, "force_clear": forceScript, "inspect": inspectScript, "deal": dealScript,
 	"adopt": adoptScript, "interim": interimScript, "park": parkScript, "unpark": unparkScript, "call_waker": callScript,
 	"acquire_share": acquireShareScript, "release_share": releaseShareScript, "renew_share": renewShareScript,
 }

@@ -209,8 +209,11 @@ func seen(was fields, record bool) []any {
 		locker = or("o", "")
 	}
 	reply := []any{or("s", ""), or("m", ""), ago("t"), left, or("t", 0), or("n", 0), 2, live, or("a", 0), or("v", 0), kept, locker}
-	if record && was["s"] == "d" {
+	switch {
+	case record && was["s"] == "d":
 		reply = append(reply, "record")
+	case was["s"] == "h":
+		reply = append(reply, nil, 0, "", 0, was["d"])
 	}
 	return reply
 }
@@ -262,6 +265,11 @@ func TestScriptExtend(t *testing.T) {
 		b.like(long)
 		b.wantReply(renew(me), 1)
 		b.wantReply(renewFor(me, 0, ""), 1) // a lease of 0 only checks the hold
+		b.like(long)
+		b.must(b.rdb.HSet(b.Context(), b.keys[0], "d", (2 * time.Hour).Microseconds()).Err())
+		b.wantReply(renewFor(me, 0, ""), 1)
+		b.like(long.with(fields{"d": span(2 * time.Hour)}))
+		b.wantReply(renew(me), 1) // d before the end is the time of this renewal
 		b.like(long)
 		b.wantReply(acquire(me, mine, "exclusive", "", 0), 1, rel(-10*time.Second), 1, 0) // a late duplicate
 		b.like(long)

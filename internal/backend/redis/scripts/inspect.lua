@@ -4,8 +4,9 @@
 -- Returns {state, holder text, held for µs, remaining µs, token, attempts, queue length, live,
 --   abandoned, revoked, kept for µs, locker id of the hold}. More elements may follow:
 --     if it was requested: the record of a done key
---     if there are parked entries or shares: nil in place of a missing record, the number of
---       entries, the oldest entry, and its age in µs
+--     if the key is held, or there are parked entries or shares: nil in place of a missing record,
+--       the number of entries, the oldest entry, and its age in µs
+--     if the key is held: for how long the lease was granted or last renewed, in µs
 --     if the key is shared: the sum of the weights, then for each of the first 100 shares its
 --       member (see shares.lua), remaining µs, held for µs, locker id, and holder text. The sum is
 --       too large if more than 800 shares have expired, and no other command has removed them
@@ -21,10 +22,11 @@ if (ARGV[1] == '1' or ARGV[1] == '2') and k.s == 'd' then
   if ARGV[1] == '2' then reply[13] = string.sub(reply[13], 1, 512) end
 end
 local count = call('ZCARD', KEYS[3]) -- the entries may outlive the field p
-if count > 0 or k.s == 's' then
+if count > 0 or k.s == 's' or k.s == 'h' then
   reply[13], reply[14] = reply[13] or false, count
   reply[15], reply[16] = oldest(KEYS[3])
 end
+if k.s == 'h' then reply[17] = k.d end
 if k.s == 's' and k.live then
   local till = string.format('%.0f', now)
   local shares = call('ZRANGE', KEYS[4], '(' .. till, '+inf', 'BYSCORE', 'LIMIT', 0, 100, 'WITHSCORES')

@@ -12,7 +12,7 @@ clock()
 local function renew_plain(key, p, lease, retention, handed_off)
   local t, m, d, x = p.t, p.m, tonumber(p.d), end_of(p)
   if x <= now then return 0 end
-  if now + lease > x then x, d = now + lease, lease end
+  if now + lease > x then x, d = now + lease, lease elseif lease > 0 then d = x - now end -- as below
   local token, holder = string.match(handed_off, '^(%d+) (.*)$')
   if token then t, m = token, holder end
   local form, g = 'h', p.g or ''
@@ -36,6 +36,8 @@ local function renew(key, hold, lease, retention, handed_off)
   if v[5] == '1' then return 2 end
   call('PEXPIRE', key, retention) -- first, because a script may continue at maxmemory if its first write needs no memory
   if now + lease > x then call('HSET', key, 'x', now + lease, 'd', lease) end -- planted:renewal-never-shortens
+  -- The last renewal is always d before the end x, see force_clear.lua.
+  if lease > 0 and now + lease <= x then call('HSET', key, 'd', x - now) end -- planted:renewal-always-seen
   if handed_off ~= '' then
     local t, holder = string.match(handed_off, '^(%d+) (.*)$')
     if t then call('HSET', key, 't', t, 'm', holder) end

@@ -1,0 +1,76 @@
+package redis_test
+
+import (
+	"maps"
+	"testing"
+	"time"
+)
+
+// force ends the hold of mismatch, if it has this token and was renewed that long ago.
+func force(token any, silent time.Duration) call {
+	return call{"force_clear", []any{token, waker, silent.Microseconds(), wakes, 1, id("F"), "po" + "k"}}
+}
+
+// force_clear.lua ends the lease of the hold with this token and locker, and of no other. All other
+// data stays, as after the end of a lease.
+func TestScriptForceClear(t *testing.T) {
+	onEach(t, func(b *bench) {
+		for name, was := range states() {
+			b.use(name)
+			b.set(was, dead+dead, waker+next)
+			token := b.hash()["t"]
+			if was["h"] != mismatch || was["s"] != "h" {
+				b.wantReply(force(token, 0), 2)
+				b.like(was)
+				continue
+			}
+			for _, c := range []call{force("1"+token, 0), force(token, 0).with(1, mine)} {
+				b.wantReply(c, 2)
+				b.like(was)
+			}
+			for range 2 {
+				b.wantReply(force(token, 0), 1)
+				ended := ""
+				if l, ok := was["l"].(string); ok {
+					ended = l
+				}
+				b.like(was.without("x").with(fields{"l": ended + mismatch + id("F")}))
+				b.bound()
+			}
+			if q := b.queue(); len(q) != 1 || q[0] != waker+next {
+				b.Errorf("%s: the queue is %q", name, q)
+			}
+			b.wantReply(renew(mismatch), 0)
+			b.wantReply(acquire(mismatch, waker, "exclusive", "", 0), 5)
+			b.run(acquire(me, mine, "exclusive", "", 0))
+			b.wantReply(acquire(mismatch, waker, "exclusive", "", 0), 5) // a late duplicate
+			was := b.hash()
+			b.wantReply(force(token, 0), 1) // a repeat
+			if h := b.hash(); !maps.Equal(h, was) {
+				b.Errorf("%s: a repeat changes %v to %v", name, was, h)
+			}
+		}
+	})
+}
+
+// force_clear.lua refuses a lease that was renewed too recently. The last renewal is d before x. If d
+// or x is absurd, it counts as recent.
+func TestScriptForceClearSilence(t *testing.T) {
+	onEach(t, func(b *bench) {
+		held := func(left, length any) fields {
+			return states()["other's"].with(fields{"x": left, "d": length, "t": 4711})
+		}
+		b.set(held(rel(time.Minute), span(time.Hour))) // renewed 59 minutes ago
+		b.wantReply(force(4711, time.Hour), 0, span(time.Minute))
+		b.like(held(rel(time.Minute), span(time.Hour)))
+		b.wantReply(force(4711, 58*time.Minute), 1)
+		for _, f := range []fields{held("9223372036854775807", span(time.Hour)), held("9223372036854775807", "9223372036854775807"), held(rel(20*time.Hour), span(time.Minute))} {
+			b.set(f)
+			b.wantReply(force(4711, time.Minute), 0, span(time.Minute))
+		}
+		b.set(held(rel(time.Minute), "x"))
+		if reply, err := b.try(force(4711, 0)); err == nil {
+			b.Errorf("a lease that cannot be read: %v", reply)
+		}
+	})
+}

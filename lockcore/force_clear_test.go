@@ -1,0 +1,404 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
+)
+
+// forced is a key in virtual time, with Lockers on the same backend.
+type forced struct {
+	*testing.T
+	holder, operator, other *lockcore.Locker
+	events                  *forceEvents // of operator
+}
+
+// forceEvents collects the events of ForceClear.
+type forceEvents struct {
+	mu  sync.Mutex
+	all []lockcore.ForceCleared
+}
+
+func (*forceEvents) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
+func (*forceEvents) Traceparent(context.Context) string                                { return "" }
+
+func (f *forceEvents) Event(_ context.Context, e lockcore.Event) {
+	if e, is := e.(lockcore.ForceCleared); is {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.all = append(f.all, e)
+	}
+}
+
+// forcing runs a test in virtual time, on Redis and in memory.
+func forcing(t *testing.T, test func(f *forced)) {
+	t.Helper()
+	t.Run("redis", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			f := &forced{T: t, events: new(forceEvents)}
+			f.holder, _, _ = w.locker(lockcore.Options{})
+			f.operator, _, _ = w.locker(lockcore.Options{Observer: f.events})
+			f.other, _, _ = w.locker(lockcore.Options{})
+			test(f)
+		})
+	})
+	t.Run("memory", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			f := &forced{T: t, events: new(forceEvents)}
+			all, err := lockcore.NewMemories(3, lockcore.Options{Observer: f.events})
+			ok(t, err)
+			f.holder, f.operator, f.other = all[0], all[1], all[2]
+			defer func() {
+				for _, l := range all {
+					ok(t, l.Close(context.Background()))
+				}
+			}()
+			test(f)
+		})
+	})
+}
+
+func (f *forced) see(kind lockcore.Kind) lockcore.Holding {
+	f.Helper()
+	h, err := f.operator.Inspect(f.Context(), kind, "k")
+	ok(f.T, err)
+	return h
+}
+
+func (f *forced) force(kind lockcore.Kind, o ...lockcore.ForceOption) error {
+	f.Helper()
+	return f.operator.ForceClear(f.Context(), kind, "k", f.see(kind), o...)
+}
+
+func (f *forced) acquire(l *lockcore.Locker, t lockcore.Terms) *lockcore.Lease {
+	f.Helper()
+	le, err := l.Acquire(f.Context(), "k", t)
+	ok(f.T, err)
+	return le
+}
+
+// waiting returns the lease of a call of the other process that waits for the key.
+func (f *forced) waiting(kind lockcore.Kind) <-chan *lockcore.Lease {
+	got := make(chan *lockcore.Lease, 1)
+	go func() {
+		var le *lockcore.Lease
+		var err error
+		if kind == lockcore.KindOnce {
+			le, _, err = f.other.Claim(f.Context(), "k", lockcore.Claim{Terms: lockcore.Terms{Wait: 2 * time.Hour}})
+		} else {
+			le, err = f.other.Acquire(f.Context(), "k", lockcore.Terms{Wait: 2 * time.Hour})
+		}
+		if err != nil {
+			f.Error(err)
+		}
+		got <- le
+	}()
+	synctest.Wait()
+	time.Sleep(5 * time.Second)
+	return got
+}
+
+// within checks how long a step took.
+func (f *forced) within(what string, start time.Time, least, most time.Duration) {
+	f.Helper()
+	if took := time.Since(start); took < least || took > most {
+		f.Errorf("%s after %v, want %v to %v", what, took, least, most)
+	}
+}
+
+const (
+	longLease = time.Hour
+	silence   = 24*time.Minute + time.Second // after a renewal of longLease, a living holder has sent the next one
+)
+
+// A holder dies under a lease of an hour. Without ForceClear its key stays held for that time.
+// ForceClear waits until a living holder must have renewed the lease. Then a waiting process gets the
+// key at once, with a greater token.
+func TestForceClearDead(t *testing.T) {
+	forcing(t, func(f *forced) {
+		granted := time.Now()
+		le := f.acquire(f.holder, lockcore.Terms{Lease: longLease, MaxHold: time.Minute}) // the renewals end with MaxHold, as with the process
+		time.Sleep(2 * time.Minute)
+		ok(f.T, f.operator.Revoke(f.Context(), lockcore.KindExclusive, "k")) // frees no key
+		got := f.waiting(lockcore.KindExclusive)
+		ok(f.T, f.force(lockcore.KindExclusive))
+		f.within("cleared", granted, silence, silence+time.Second)
+		next := <-got
+		f.within("acquired", granted, silence, silence+time.Second)
+		if next.Token() <= le.Token() || !next.Abandoned() {
+			f.Errorf("token %d after %d, abandoned %v", next.Token(), le.Token(), next.Abandoned())
+		}
+		if err := le.Release(f.Context()); !errors.Is(err, lockcore.ErrMaxHold) {
+			f.Errorf("the late release: %v", err)
+		}
+		if h := f.see(lockcore.KindExclusive); h.State != lockcore.StateHeld || h.Holder.Locker != f.other.ID() {
+			f.Errorf("after the late release: %+v", h)
+		}
+		ok(f.T, next.Release(f.Context()))
+		events := f.events.all
+		if len(events) != 1 || events[0].Key != "k" || events[0].Kind != lockcore.KindExclusive || events[0].Holder.Locker != f.holder.ID() || events[0].Token != le.Token() || events[0].EvenAlive {
+			f.Errorf("events %+v", events)
+		}
+	})
+}
+
+// A living holder renews its lease while ForceClear waits, and keeps the key.
+func TestForceClearAlive(t *testing.T) {
+	for name, extend := range map[string]bool{"renewed": false, "extended": true} {
+		t.Run(name, func(t *testing.T) {
+			forcing(t, func(f *forced) {
+				terms := lockcore.Terms{Lease: longLease}
+				if extend {
+					terms.Lease = 30 * time.Second
+				}
+				le := f.acquire(f.holder, terms)
+				if extend { // its renewals do not move the end of the lease
+					ok(f.T, le.Extend(f.Context(), longLease))
+				}
+				for range 5 {
+					time.Sleep(17 * time.Minute)
+					start := time.Now()
+					wantErr(f.T, "ForceClear", f.force(lockcore.KindExclusive), lockcore.ErrAlive)
+					f.within("refused", start, 0, silence)
+				}
+				ok(f.T, context.Cause(le.Context()))
+				if h := f.see(lockcore.KindExclusive); h.State != lockcore.StateHeld || h.Token != le.Token() {
+					f.Errorf("the key is %+v", h)
+				}
+				ok(f.T, le.Release(f.Context()))
+			})
+		})
+	}
+}
+
+// With EvenAlive a living hold is lost at once, and its late commands change nothing.
+func TestForceClearEvenAlive(t *testing.T) {
+	forcing(t, func(f *forced) {
+		le := f.acquire(f.holder, lockcore.Terms{Lease: longLease})
+		got := f.waiting(lockcore.KindExclusive)
+		start := time.Now()
+		ok(f.T, f.force(lockcore.KindExclusive, lockcore.EvenAlive))
+		<-le.Context().Done()
+		next := <-got
+		f.within("lost and acquired", start, 0, 10*time.Millisecond)
+		wantErr(f.T, "cause", context.Cause(le.Context()), lockcore.ErrLost)
+		if next.Token() <= le.Token() || !next.Abandoned() {
+			f.Errorf("token %d after %d, abandoned %v", next.Token(), le.Token(), next.Abandoned())
+		}
+		wantErr(f.T, "Extend", le.Extend(f.Context(), time.Minute), lockcore.ErrLost)
+		wantErr(f.T, "Release", le.Release(f.Context()), lockcore.ErrLost)
+		time.Sleep(5 * time.Minute)
+		ok(f.T, context.Cause(next.Context()))
+		ok(f.T, next.Release(f.Context()))
+	})
+}
+
+// ForceClear changes nothing if the key has another hold than the one that was shown, or none, or if
+// it is shared.
+func TestForceClearChanged(t *testing.T) {
+	forcing(t, func(f *forced) {
+		first := f.acquire(f.holder, lockcore.Terms{Lease: longLease})
+		seen := f.see(lockcore.KindExclusive)
+		force := func() error {
+			return f.operator.ForceClear(f.Context(), lockcore.KindExclusive, "k", seen, lockcore.EvenAlive)
+		}
+		ok(f.T, first.Release(f.Context()))
+		wantErr(f.T, "of a free key", force(), lockcore.ErrChanged)
+		second := f.acquire(f.other, lockcore.Terms{Lease: longLease})
+		wantErr(f.T, "of another holder", force(), lockcore.ErrChanged)
+		wantErr(f.T, "of another holder, not EvenAlive", f.operator.ForceClear(f.Context(), lockcore.KindExclusive, "k", seen), lockcore.ErrChanged)
+		go func() { // while ForceClear waits
+			time.Sleep(time.Minute)
+			ok(f.T, second.Release(f.Context()))
+		}()
+		wantErr(f.T, "of a key that is released meanwhile", f.force(lockcore.KindExclusive), lockcore.ErrChanged)
+		if err := f.force(lockcore.KindExclusive); err == nil || !strings.Contains(err.Error(), `"k" is free, must be held`) {
+			f.Errorf("a free key: %v", err)
+		}
+		share := f.acquire(f.holder, lockcore.Terms{Limit: 2})
+		if err := f.force(lockcore.KindExclusive, lockcore.EvenAlive); err == nil || !strings.Contains(err.Error(), `"k" is shared, must be held by a call that has it alone`) {
+			f.Errorf("a share: %v", err)
+		}
+		ok(f.T, share.Release(f.Context()))
+	})
+}
+
+// A once key whose run has begun is abandoned after ForceClear, not free.
+func TestForceClearOnce(t *testing.T) {
+	forcing(t, func(f *forced) {
+		claim := func(l *lockcore.Locker, c lockcore.Claim) (*lockcore.Lease, error) {
+			c.Terms = lockcore.Terms{Lease: longLease, Wait: lockcore.NoWait}
+			le, _, err := l.Claim(f.Context(), "k", c)
+			return le, err
+		}
+		le, err := claim(f.holder, lockcore.Claim{AtMostOnce: true})
+		ok(f.T, err)
+		ok(f.T, f.force(lockcore.KindOnce, lockcore.EvenAlive))
+		if h := f.see(lockcore.KindOnce); h.State != lockcore.StateAbandoned || h.Attempt != 1 || h.Holder.Locker != f.holder.ID() {
+			f.Errorf("the key is %+v", h)
+		}
+		_, err = claim(f.other, lockcore.Claim{AtMostOnce: true})
+		wantErr(f.T, "AtMostOnce", err, lockcore.ErrAbandoned)
+		_ = le.Abandon(f.Context())
+		got := f.waiting(lockcore.KindOnce)
+		if next := <-got; !next.Abandoned() || next.Attempt() != 2 || next.Token() <= le.Token() {
+			f.Errorf("the next run has attempt %d, token %d after %d", next.Attempt(), next.Token(), le.Token())
+		} else {
+			ok(f.T, next.Complete(f.Context(), []byte("r"), time.Hour))
+		}
+	})
+}
+
+// A lease with NoRenew shows nothing about its holder, so only EvenAlive ends it.
+func TestForceClearUnrenewed(t *testing.T) {
+	forcing(t, func(f *forced) {
+		le := f.acquire(f.holder, lockcore.Terms{Lease: longLease, NoRenew: true})
+		time.Sleep(50 * time.Minute)
+		if h := f.see(lockcore.KindExclusive); !h.NoRenew || h.Lease != longLease || h.Remaining != 10*time.Minute || h.Holder.PID == 0 {
+			f.Errorf("with NoRenew: %+v", h)
+		}
+		wantErr(f.T, "NoRenew", f.force(lockcore.KindExclusive), lockcore.ErrAlive)
+		ok(f.T, f.force(lockcore.KindExclusive, lockcore.EvenAlive))
+		<-le.Context().Done()
+		wantErr(f.T, "Release", le.Release(f.Context()), lockcore.ErrLost)
+	})
+}
+
+// A hold that was handed over is not renewed until its adoption.
+func TestForceClearHandedOver(t *testing.T) {
+	forcing(t, func(f *forced) {
+		ticket := ticketOf(f.T, f.acquire(f.holder, lockcore.Terms{}), longLease)
+		time.Sleep(50 * time.Minute)
+		if h := f.see(lockcore.KindExclusive); !h.NoRenew {
+			f.Errorf("handed over: %+v", h)
+		}
+		wantErr(f.T, "handed over", f.force(lockcore.KindExclusive), lockcore.ErrAlive)
+		le, err := f.other.Adopt(f.Context(), ticket, lockcore.Terms{})
+		ok(f.T, err)
+		if h := f.see(lockcore.KindExclusive); h.NoRenew {
+			f.Errorf("adopted: %+v", h)
+		}
+		wantErr(f.T, "adopted", f.force(lockcore.KindExclusive), lockcore.ErrAlive)
+		ticket = ticketOf(f.T, le, longLease)
+		ok(f.T, f.force(lockcore.KindExclusive, lockcore.EvenAlive))
+		_, err = f.other.Adopt(f.Context(), ticket, lockcore.Terms{})
+		wantErr(f.T, "Adopt", err, lockcore.ErrLost)
+	})
+}
+
+// A lease goes on after Ticket returned an error. Its next renewal stores again that it is renewed.
+func TestForceClearTicketFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, faults, _ := w.locker(lockcore.Options{})
+		other, _, _ := w.locker(lockcore.Options{})
+		le := w.must(l.Acquire(t.Context(), "k", noWait))
+		ok(t, le.Extend(t.Context(), time.Minute)) // opens the connection of Ticket
+		faults.SilenceReplies()
+		_, err := le.Ticket(t.Context(), time.Minute)
+		wantErr(t, "Ticket", err, lockcore.ErrUnavailable)
+		faults.Heal()
+		unrenewed := func(want bool) {
+			t.Helper()
+			h, err := other.Inspect(t.Context(), lockcore.KindExclusive, "k")
+			if ok(t, err); h.NoRenew != want {
+				t.Errorf("NoRenew is %v, want %v: %+v", h.NoRenew, want, h)
+			}
+		}
+		unrenewed(true)
+		time.Sleep(15 * time.Second)
+		unrenewed(false)
+		ok(t, le.Release(t.Context()))
+	})
+}
+
+// While ForceClear waits, the end of its ctx and Close of its Locker end it. It has changed nothing.
+func TestForceClearCanceled(t *testing.T) {
+	forcing(t, func(f *forced) {
+		le := f.acquire(f.holder, lockcore.Terms{Lease: longLease})
+		why := errors.New("why")
+		ctx, cancel := context.WithCancelCause(f.Context())
+		seen := f.see(lockcore.KindExclusive)
+		time.AfterFunc(time.Second, func() { cancel(why) })
+		wantErr(f.T, "ctx", f.operator.ForceClear(ctx, lockcore.KindExclusive, "k", seen), why)
+		time.AfterFunc(time.Second, func() { _ = f.operator.Close(context.Background()) })
+		start := time.Now()
+		wantErr(f.T, "Close", f.operator.ForceClear(f.Context(), lockcore.KindExclusive, "k", seen), lockcore.ErrUnavailable)
+		f.within("ended", start, time.Second, 3*time.Second)
+		ok(f.T, le.Release(f.Context()))
+	})
+}
+
+// A reply of force_clear.lua is lost after the next process has the key. ForceClear is sent again, and
+// the new hold stays.
+func TestForceClearReplyLost(t *testing.T) {
+	onWorlds(t, func(t *testing.T, w *world) {
+		l, _, _ := w.locker(lockcore.Options{})
+		operator, faults, _ := w.locker(lockcore.Options{})
+		other, _, _ := w.locker(lockcore.Options{})
+		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{Lease: longLease}))
+		seen, err := operator.Inspect(t.Context(), lockcore.KindExclusive, "k")
+		ok(t, err)
+		f := faults.CutReply(locktest.Script("force_clear"))
+		ended := make(chan error, 1)
+		go func() {
+			ended <- operator.ForceClear(t.Context(), lockcore.KindExclusive, "k", seen, lockcore.EvenAlive)
+		}()
+		next := w.must(other.Acquire(t.Context(), "k", lockcore.Terms{Wait: 10 * time.Second}))
+		ok(t, <-ended)
+		<-f.Struck()
+		<-le.Context().Done()
+		wantErr(t, "Release of the old hold", le.Release(t.Context()), lockcore.ErrLost)
+		ok(t, next.Release(t.Context()))
+	})
+}
+
+// On a real server, ForceClear ends the lease of a holder whose connection is down, and not the lease
+// of one that lives.
+func TestForceClearReal(t *testing.T) {
+	testlevel.Full(t)
+	t.Parallel()
+	w := realWorld(t)
+	l, faults, _ := w.locker(lockcore.Options{})
+	living, _, _ := w.locker(lockcore.Options{})
+	operator, _, _ := w.locker(lockcore.Options{})
+	other, _, _ := w.locker(lockcore.Options{})
+	control := redistest.NewControl(t)
+	terms := lockcore.Terms{Lease: 10 * time.Second}
+	dead := w.must(l.Acquire(t.Context(), "dead", terms))
+	alive := w.must(living.Acquire(t.Context(), "alive", terms))
+	faults.Silence()
+	start := time.Now()
+	ends := make(chan error, 1)
+	force := func(key string) error {
+		seen, err := operator.Inspect(t.Context(), lockcore.KindExclusive, key)
+		ok(t, err)
+		return operator.ForceClear(t.Context(), lockcore.KindExclusive, key, seen)
+	}
+	go func() { ends <- force("alive") }()
+	ok(t, force("dead"))
+	next := w.must(other.Acquire(t.Context(), "dead", noWait))
+	if took := time.Since(start); took > 4500*time.Millisecond+500*time.Millisecond+control.Late(start) {
+		t.Errorf("acquired after %v", took)
+	}
+	wantErr(t, "of a living holder", <-ends, lockcore.ErrAlive)
+	ok(t, context.Cause(alive.Context()))
+	if next.Token() <= dead.Token() {
+		t.Errorf("token %d after %d", next.Token(), dead.Token())
+	}
+	faults.Heal()
+	<-dead.Context().Done()
+	wantErr(t, "the dead hold", dead.Release(t.Context()), lockcore.ErrLost)
+	ok(t, next.Release(t.Context()))
+	ok(t, alive.Release(t.Context()))
+}
