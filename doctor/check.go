@@ -109,8 +109,8 @@ func (f Finding) String() string {
 //
 // The findings are sorted, worst first. They are true at this moment. An empty result proves
 // nothing about later times. A client that lockcore.New refuses because of its slots is a finding
-// (CodeClusterSlots). Any other error of lockcore.New is returned, and so is the cause of ctx. Or it
-// satisfies ErrUnavailable, because no server could be examined.
+// (CodeClusterSlots). Otherwise Check returns the error of lockcore.New, or the cause of ctx, or an
+// error that satisfies ErrUnavailable if no server could be examined.
 func Check(ctx context.Context, rdb goredis.UniversalClient, o lockcore.Options) ([]Finding, error) {
 	o.Observer = nil // the trial is not part of the program's telemetry
 	l, err := lockcore.New(rdb, o)

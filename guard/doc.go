@@ -65,7 +65,8 @@
 //
 //   - No lock can rule out a crash between the effect of the function and its record. [Mode]
 //     decides what happens then. AtLeastOnce runs the function again. AtMostOnce refuses the key
-//     until an operator clears it (holdfast clear -once), or for OnceOptions.Keep, at least 100 days.
+//     until an operator clears it (holdfast clear -once), or for OnceOptions.Keep, at least 100
+//     days.
 //   - The limits of package lockcore apply too: a handler that ignores its ctx can overlap the next
 //     holder.
 //
@@ -74,8 +75,8 @@
 //   - Choose a Keep that is longer than the time within which the same work may arrive again.
 //   - Name the work in the key, not the delivery: "charge:7", not a random ID.
 //   - Stop when ctx ends, and return its error or context.Cause(ctx).
-//   - Acquire nested keys in one order everywhere, those of Once last, or several keys of Exclusive
-//     at once with [ExclusiveAll].
+//   - Acquire nested keys in the same order everywhere, and the key of Once last. Or acquire
+//     several keys of Exclusive at once with [ExclusiveAll].
 //   - Pass the ctx of [Detach] to work that the function starts and does not wait for.
 //
 // # Invalid options

@@ -53,9 +53,11 @@ type Parked struct {
 	Delay  time.Duration // after which the task comes back if it is not woken
 }
 
-// RerunSkipped is an event: asynq delivered a task again that had been parked and has completed less
-// than 30 s ago. Its handler did not run, because a late wake and an operator's rerun look the
-// same. Package asynqmw reports it. It belongs to no attempt, see [lockcore.Observer].
+// RerunSkipped is an event: asynq delivered a task again that had been parked, and that had
+// completed less than 30 s before. Its handler did not run, because a late wake may have caused the
+// delivery. If an operator runs the task by hand in this time, it does not run either, because the
+// two cases look the same. Package asynqmw reports it. It belongs to no attempt, see
+// [lockcore.Observer].
 type RerunSkipped struct {
 	Name      string        // Terms.Name or its default
 	Kind      lockcore.Kind // of the key

@@ -8,9 +8,10 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// nest sets the Wait of a call without one, if the holds in ctx keep other work out and its own
-// work has not begun: the call gives these keys back instead of waiting. Inside the run of another
-// Once the work has begun. With AtMostOnce a refusal would be recorded there, so the call waits.
+// nest sets Terms.Wait to NoWait if the program has not set it, the call is inside a hold of
+// another key, and its work has not begun. So the call fails at once, and the outer key is free for
+// other work. Inside the run of another Once the work has begun. With AtMostOnce a refusal would be
+// recorded there, so the call waits.
 func (o *OnceOptions) nest(ctx context.Context, locks *lockcore.Locker) {
 	if o.Terms.Wait != 0 {
 		return
@@ -20,8 +21,8 @@ func (o *OnceOptions) nest(ctx context.Context, locks *lockcore.Locker) {
 	}
 }
 
-// refusalError is the error of a run that ends by AtMostOnce with the error of a guard inside it,
-// whose function did not run.
+// refusalError is the error of a run under AtMostOnce whose function returned the error of an inner
+// guard that did not run its own function.
 type refusalError struct{ error }
 
 const refusalRecorded = "guard: AtMostOnce recorded the error of a guard inside of Once that did not run its function: " +
@@ -29,9 +30,10 @@ const refusalRecorded = "guard: AtMostOnce recorded the error of a guard inside 
 
 func (e *refusalError) Unwrap() error { return e.error }
 
-// explainRefusal returns err, the error of a run, with the remedy in its text, if the end of the
-// run is about to record the error of a guard inside it that did not run its function. A mark on
-// err is a decision of the program. If a Once inside has explained err, it stays as it is.
+// explainRefusal returns err, the error of a run. If AtMostOnce is about to record it, and it comes
+// from an inner guard that did not run its function, explainRefusal adds the remedy to its text. It
+// does not change an error that the program has marked, because the mark is a decision of the
+// program, or one that a Once inside has explained.
 func (o *OnceOptions) explainRefusal(err error) (explained error, refused bool) {
 	if o.Mode != AtMostOnce || !errors.Is(err, lockcore.ErrNotRun) || marked(err) || errors.As(err, new(*refusalError)) {
 		return err, false

@@ -32,10 +32,10 @@ const (
 	// operator clears the key (holdfast clear -once, or idempotency.Clear), or for Keep, at least
 	// 100 days, from the end of the run or the last refusal. After that time the key is forgotten and
 	// runs again. A failed run is recorded and replayed, unless its error is marked with NoEffect or
-	// Unknown. The error of an inner guard that did not run its function (lockcore.ErrNotRun), such
-	// as that of a busy key, is recorded too. Then its text names the remedy, and the Observer gets
-	// lockcore.Misconfigured: nest that guard outside of Once, or mark the error with NoEffect if
-	// nothing has happened yet.
+	// Unknown. The error of an inner guard is recorded too if that guard did not run its function
+	// (lockcore.ErrNotRun), for example because its key was busy. Then nest that guard outside of
+	// Once, or mark its error with NoEffect if nothing has happened yet. The text of the error says
+	// so too, and the Observer gets lockcore.Misconfigured.
 	AtMostOnce
 )
 
@@ -73,9 +73,10 @@ type OnceOptions struct {
 	// Terms are those of each run. Terms.Wait bounds the time that the call waits for another run
 	// of the key. Limit and Weight must be 0.
 	//
-	// Inside a hold of Exclusive, ExclusiveAll, Shared, Limited or Locker.Acquire, a Wait of 0 means
-	// NoWait, also if the Locker's Terms.Wait is another one: the call gives that key back, and the
-	// caller comes back later. In the run of another Once the work has begun, so the call waits.
+	// Inside a hold of Exclusive, ExclusiveAll, Shared, Limited or Locker.Acquire, a Wait of 0
+	// means NoWait, whatever Terms.Wait the Locker has. The call fails at once with a
+	// *lockcore.BusyError, so that the caller can give the outer key back and come again later.
+	// Inside the run of another Once the work has begun, so there the call waits.
 	Terms lockcore.Terms
 	// Keep is how long the record is kept, from the end of the run. An abandoned run is remembered
 	// for Keep too, but at least 24 h, or 100 days with AtMostOnce. Default: 24 h. 1 s to 366 days.
@@ -222,8 +223,9 @@ func Once(ctx context.Context, locks *lockcore.Locker, key string, o OnceOptions
 // if T alone shows that a replay would differ: T is an interface with methods, or has a field that
 // is unexported or has the tag json:"-". Export such a field, give its type MarshalJSON and
 // UnmarshalJSON (methods of a pointer apply only behind a pointer or in a slice), return another
-// type, or set o.Codec. Fields behind a pointer may be nil, so each result is searched for them.
-// Mutexes are no data. A value in an any comes back as a map, slice, string, float64 or bool.
+// type, or set o.Codec. If such a field is behind a pointer, which may be nil, T alone does not
+// show it, so each result is searched for it. Mutexes are ignored. A value in an any comes back as
+// a map, slice, string, float64 or bool.
 //
 // A crash between the effect of fn and its record leaves the key abandoned, and o.Mode decides what
 // happens then. If that is not enough, pass the key on to the system that has the effect. Or record

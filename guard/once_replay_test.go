@@ -55,8 +55,8 @@ func TestOnceLossyTypeReplays(t *testing.T) {
 	}
 }
 
-// The type of a result may come back, but its value does not. The work has run: the call returns the
-// value with an error, and the key is done without a result.
+// The type of a result may come back, but its value does not. The work has run: the call returns
+// the value with an error, and the key is done without a result.
 func TestOnceLossyValue(t *testing.T) {
 	locks := inMemory(t)
 	type answer struct{ Receipt *lossy }

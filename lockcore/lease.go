@@ -14,8 +14,9 @@ import (
 const (
 	freeTTL      = backend.FreeTTL // of a free exclusive key whose last token must be remembered
 	abandonedTTL = 24 * time.Hour  // of an abandoned key, at least
-	// Of an abandoned key that AtMostOnce refuses, at least. It is longer than the 90 days for which
-	// asynq keeps an archived task: as long as the task exists, it must not run again.
+	// refusedTTL is the minimum for an abandoned key that AtMostOnce refuses. It is longer than the
+	// 90 days for which asynq keeps an archived task, because that task must not run again as long
+	// as it exists.
 	refusedTTL = 100 * 24 * time.Hour
 )
 
@@ -190,7 +191,8 @@ func (le *Lease) Complete(ctx context.Context, record []byte, keep time.Duration
 
 // Abandon ends the lease at once and without an outcome, as if the process had crashed. The next
 // call takes the key over. A Claim with AtMostOnce is refused. An abandoned key is remembered for
-// Claim.Keep, at least 24 h, or 100 days with AtMostOnce. Abandon returns the same as Release.
+// Claim.Keep, but for at least 24 h, or 100 days with AtMostOnce. Abandon returns the same as
+// Release.
 func (le *Lease) Abandon(ctx context.Context) error { return le.end(ctx, outcome{abandoned: true}) }
 
 // outcome says how a hold ends.

@@ -24,17 +24,17 @@ import (
 // From a *redis.Client or *redis.ClusterClient the Locker makes its own clients with the options of
 // rdb. So your commands that block the pool of rdb never delay a renewal. The clients of the Locker
 // have three pools (four with ReplicaAcks) of up to max(PoolSize, 16) connections, in a Cluster for
-// each node. They also have one subscription. Connections are opened as needed. [Locker.Close] closes
-// the clients of the Locker, never rdb. MaxActiveConns, MinIdleConns, MaxIdleConns and
+// each node. They also have one subscription. Connections are opened as needed. [Locker.Close]
+// closes the clients of the Locker, never rdb. MaxActiveConns, MinIdleConns, MaxIdleConns and
 // PipelinePoolSize of rdb do not apply to them.
 //
-// The clients of the Locker have no Limiter and none of the hooks of rdb (AddHook, OnNewNode): a
-// tracing hook does not see their commands, and a DialHook does not dial for them. If that hook leads
-// to another server than Addr, the Locker is not on the server of your program: use Options.Dialer
+// The clients of the Locker have no Limiter and none of the hooks of rdb (AddHook, OnNewNode). So a
+// tracing hook does not see their commands. A DialHook does not dial for them: if yours dials
+// another server than Addr, the Locker uses another server than your program. Set Options.Dialer
 // instead. go-redis does not show whether a client has hooks, so New cannot report them.
 //
-// The Locker uses a failover client (Sentinel) or a wrapper as it is: do not share that client with
-// other code.
+// The exceptions are a failover client (Sentinel), which is a *redis.Client too, and a wrapper. The
+// Locker uses such a client as it is: do not share it with other code.
 func New(rdb goredis.UniversalClient, o Options) (*Locker, error) {
 	if o.MaxBytes != 0 {
 		return nil, fmt.Errorf("lockcore: New: Options.MaxBytes is %d, must be 0: only NewMemory has that bound", o.MaxBytes)

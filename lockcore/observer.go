@@ -86,8 +86,8 @@ type Event any
 // Waiting: another holder has the key, and the call waits. It is emitted once per attempt, as soon
 // as the holder is known.
 type Waiting struct {
-	// Holder has the key. If its Locker is the ID of this Locker, it runs in this process. If the
-	// handler of that hold made the call, it did not pass on its ctx.
+	// Holder has the key. If its Locker is the ID of this Locker, it runs in this process. Perhaps
+	// the handler of that hold made this call, and did not pass on its ctx.
 	Holder    Holder
 	Queue     int           // see BusyError.Queue
 	Remaining time.Duration // see BusyError.Remaining

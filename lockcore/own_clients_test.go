@@ -24,8 +24,8 @@ func (b *breaker) Allow() error {
 
 func (b *breaker) ReportResult(error) { b.asked.Add(1) }
 
-// The Limiter of a client does not limit the Locker: a lease outlives an open circuit breaker of the
-// program, and the breaker does not see the commands of the Locker.
+// The Limiter of a client does not limit the Locker: a lease outlives an open circuit breaker of
+// the program, and the breaker does not see the commands of the Locker.
 func TestLimiter(t *testing.T) {
 	for name, client := range map[string]func(*redis.Options, *breaker) redis.UniversalClient{
 		"single": func(o *redis.Options, b *breaker) redis.UniversalClient {

@@ -151,9 +151,10 @@ func (req *request) backOff(tries int) {
 // can get lost.
 //
 // If the key or a share cools, the first request of the remote queue is sent again exactly at the
-// end of the cooldown. That is no busy loop: then the key is granted, or the reply has the end of
-// another cooldown. The others are sent later, so that the first one gets the key and few commands
-// are sent in vain. The backend notifies a request that becomes the first.
+// end of the cooldown. That does not become a busy loop, because each reply grants the key or
+// contains the end of another cooldown. The other requests are sent later, so that the first one
+// gets the key and few commands are sent in vain. The backend notifies a request that becomes the
+// first.
 func (req *request) retryWhenFree(b *BusyError, place int) {
 	if req.remoteSignal == nil {
 		req.subscribe() // once the subscription is up, it signals the request, and the next send enters the remote queue

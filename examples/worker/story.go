@@ -124,8 +124,8 @@ func takingTurns(ctx context.Context, s *stage) (row, error) {
 	return c.row(state), err
 }
 
-// Two tasks for one payment, as a producer sends them that got no reply the first time. Exclusive is
-// the outer wrapper, so a payment that waits for its account has not begun.
+// Two tasks for one payment: the producer sent the second one because it got no reply to the first.
+// Exclusive is the outer wrapper, so a payment that waits for its account has not begun.
 func paidOnce(ctx context.Context, s *stage) (row, error) {
 	locks, closeLocks, err := s.locker(narrator{s})
 	if err != nil {

@@ -26,8 +26,9 @@ type Locker struct {
 	// SkipMinHold makes the release of a lease start no cooldown. ctx is the Context of the lease,
 	// and its handler did not run. For a nested lease SkipMinHold does nothing.
 	SkipMinHold func(ctx context.Context)
-	// BeforeWork reports whether ctx holds keys, of any Locker, and none of them is a once key: the
-	// caller keeps them from other calls, and its work under a once key has not begun.
+	// BeforeWork reports whether ctx holds a key of any Locker, and no once key. Then the work of
+	// the caller under a once key has not begun, and a wait would keep the held keys from other
+	// calls.
 	BeforeWork func(ctx context.Context) bool
 	// Interim stores an interim answer of a once key. ctx carries the hold, which lockcore.Ticket
 	// has ended. A call with WithInterim gets the answer until the run ends.
@@ -53,8 +54,8 @@ func InterimOf(ctx context.Context) *Interim {
 	return in
 }
 
-// Panicked is how the run of a once key ends if its function panics. The zero value leaves that to
-// the Mode of the call.
+// Panicked says how the run of a once key ends if its function panics. With the zero value the Mode
+// of the call decides.
 type Panicked struct {
 	Value   any  // not nil: the run ends as if its function had returned Value and no error
 	Abandon bool // the key is abandoned

@@ -6,6 +6,6 @@
 //
 //	go test ./internal/history -count=1 -v -args -ops 1000000 -workers 64 -keys 256
 //
-// Without -ops the tests make 1,000,000 operations at level campaign, and are skipped at lower levels.
-// The operations are made and checked in rounds of -round, which bounds the memory.
+// Without -ops the tests make 1,000,000 operations at level campaign, and are skipped at lower
+// levels. The operations are made and checked in rounds of -round, which bounds the memory.
 package history

@@ -241,7 +241,8 @@ func (s *Shards) Failover(slot int, old *Server) *Server {
 	return s.Master(slot)
 }
 
-// Plan replaces the primary of slot, which works, by its replica, and waits for that.
+// Plan replaces the working primary of slot by its replica, as for maintenance. It returns when the
+// replica is the primary.
 func (s *Shards) Plan(slot int) {
 	s.tb.Helper()
 	old := s.Master(slot)

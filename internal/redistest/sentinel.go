@@ -116,8 +116,8 @@ func (s *Trio) Failover(old *Server) *Server {
 	return s.Master()
 }
 
-// Plan makes a sentinel replace the primary, which works, and waits for that. The old primary accepts
-// writes for some seconds more.
+// Plan makes a sentinel replace the working primary, as for maintenance. It returns when a replica
+// is the primary. The old primary accepts writes for some seconds more.
 func (s *Trio) Plan() {
 	s.tb.Helper()
 	old := s.Master()

@@ -1,5 +1,5 @@
-// Package roundtrip finds results that a replay would not return as the run returned them. guard and
-// sqlonce use it when a type of result is recorded for the first time.
+// Package roundtrip finds results that a replay would not return as the run returned them. guard
+// and sqlonce use it when a type of result is recorded for the first time.
 package roundtrip
 
 import (
@@ -12,8 +12,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
-// Type returns an error if c is idempotency.JSON and values of type T cannot come back from it: T is
-// an interface, or has a field that encoding/json ignores.
+// Type returns an error if c is idempotency.JSON and values of type T cannot come back from it,
+// because T is an interface with methods, or has a field that encoding/json ignores or cannot
+// encode.
 func Type[T any](c idempotency.Codec) error {
 	if c != idempotency.JSON() {
 		return nil
@@ -21,9 +22,9 @@ func Type[T any](c idempotency.Codec) error {
 	return ofType(reflect.TypeFor[T]()).err
 }
 
-// Value returns an error if a replay would not return v, whose encoding is data. It checks the first
-// value of a type that passes, and each value of a type that can have other values which do not:
-// after a pointer or an interface was nil, for example.
+// Value returns an error if a replay would not return v, whose encoding is data. It checks the
+// values of a type until one has passed. If other values of the type may fail, for example if a
+// pointer was nil, it checks each value.
 func Value[T any](c idempotency.Codec, v T, data []byte) error {
 	t := reflect.TypeFor[T]()
 	k := checked{c.Name(), t}

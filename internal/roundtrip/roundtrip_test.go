@@ -128,7 +128,8 @@ func (gobs) Encode(v any) ([]byte, error) {
 
 func (gobs) Decode(data []byte, v any) error { return gob.NewDecoder(bytes.NewReader(data)).Decode(v) }
 
-// outcome is what the two checks of a value say: "" if it may be recorded, else a part of the error.
+// outcome is what the two checks of a value say: "" if it may be recorded, else a part of the
+// error.
 type outcome struct{ before, after string }
 
 func check[T any](c idempotency.Codec, values ...T) func() (any, outcome) {

@@ -22,7 +22,8 @@ var (
 	schedules = flag.Int("schedules", 0, "how many schedules TestSchedules runs; 0: the number of the test level")
 )
 
-// bothSteps returns a server with the scripts, and one with scripts that remove one share in a step.
+// bothSteps returns a server with the scripts, and one with scripts that remove one share in a
+// step.
 func bothSteps() (servers [2]*schedule.Lua, err error) {
 	texts := redis.Texts()
 	if servers[0], err = schedule.NewLua(texts); err != nil {

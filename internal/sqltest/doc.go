@@ -3,6 +3,6 @@
 // River that docs/workers.md shows.
 //
 // The tests start the servers from the programs of Debian's packages postgresql, mariadb-server and
-// pgbouncer, on a socket in a temporary folder. If a program is missing, its tests are skipped, or fail if CI
-// is true. SQLite needs no server.
+// pgbouncer, on a socket in a temporary folder. If a program is missing, its tests are skipped, or
+// fail if CI is true. SQLite needs no server.
 package sqltest

@@ -3,10 +3,10 @@
 //
 //   - quick, the default, is for go test ./... and make test. No test waits for more than a second
 //     of real time, and no test depends on the speed of the machine.
-//   - full is for .ci/run, with the race detector and real servers. Seeds are fixed, and a test that
-//     measures time compares it with a control.
-//   - campaign is for make campaign: large samples, every step, random seeds, and the tests that kill
-//     or stop processes and servers under load, or measure real time under faults.
+//   - full is for .ci/run, with the race detector and real servers. Seeds are fixed, and a test
+//     that measures time compares it with a control.
+//   - campaign is for make campaign: large samples, every step, random seeds, and the tests that
+//     kill or stop processes and servers under load, or measure real time under faults.
 //
 // A test calls [Full] or [Campaign] first if it does not belong to the quick level, and [Pick] for
 // its sample size. If HOLDFAST_TEST_REAL_ONLY is true, tests that use the server in memory are

@@ -28,7 +28,8 @@ import (
 // the old primary stops, as in every failover (GUARANTEES, P2). Without min-replicas-to-write it
 // would stop only after 8 s, when Sentinel demotes it. Until then it would serve each process that
 // missed the announcement: go-redis asks a sentinel for the primary before it subscribes. With the
-// setting it stops when its replicas leave. Overlaps until a lease after the announcement are logged.
+// setting it stops when its replicas leave. Overlaps until a lease after the announcement are
+// logged.
 func TestPlannedFailover(t *testing.T) {
 	testlevel.Campaign(t)
 	ofSentinel := map[string]func(*redis.FailoverOptions) redis.UniversalClient{

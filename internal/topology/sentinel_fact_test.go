@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A client of go-redis asks a sentinel for the primary, and then subscribes to the announcements. An
-// announcement between the two is missed: the client stays with the old primary as long as its
+// A client of go-redis asks a sentinel for the primary, and then subscribes to the announcements.
+// It misses an announcement between the two: the client stays with the old primary as long as its
 // connections are open. Its next dial finds the new one, and closes them.
 func TestGoRedisFact_missedAnnouncement(t *testing.T) {
 	before, after := miniredis.RunT(t), miniredis.RunT(t)

@@ -120,10 +120,10 @@ func (v *delivery) run(ctx context.Context, terms lockcore.Terms, attempt func(l
 
 // ranAlready reports whether a late wake made asynq run this task again. RunTask of the Inspector
 // also runs a completed task, and it may reach Redis seconds after the lookup before it, because it
-// waits for a connection or is sent again. asynq keeps the time of the completion and the last
-// error, so the task is known: it has completed within lateWake, after it was parked on one of its
-// keys. An operator who runs such a task by hand has to wait for that time, and learns it from
-// RerunSkipped.
+// waits for a connection or is sent again. asynq stores the time of the completion and the last
+// error. They show that the task completed less than lateWake ago, and was parked on one of its
+// keys before. An operator who runs such a task by hand has to wait until lateWake is over, and
+// learns that from RerunSkipped.
 func (v *delivery) ranAlready(ctx context.Context) bool {
 	if v == nil || !slices.ContainsFunc(v.keys, v.mayBeLate) {
 		return false

@@ -141,7 +141,8 @@
 //     if their worker is killed, and with guard.AtMostOnce work that never began is refused.
 //   - A Once inside does not wait for another run of its key, unless Terms.Wait is set: the task
 //     gives the account back and comes back later. On its last attempt it waits, but at most for a
-//     lease, and then asynq archives it. A ticket for the account (Adopt) is used up by then.
+//     lease (or Terms.Wait, if that is longer), and then asynq archives it. A ticket for the
+//     account (Adopt) is used up by then.
 //   - Nest the guards in the same order in all programs, or use one [ExclusiveAll] for several keys
 //     of Exclusive. Programs with different orders refuse each other's tasks more often.
 //
@@ -186,11 +187,11 @@
 //     The rest of MinHold counts for at most 10 min, and so do all tasks before it together. A task
 //     with a deadline comes back before that deadline.
 //   - A waking process runs a task only if asynq's Inspector says that the task is in retry, with
-//     the error of parking on this key. Between this lookup and the run, a task may end that came
-//     back by itself or that another process woke. If it has a Retention, asynq then delivers it
-//     again. So a task that was parked on a key, and completed less than 30 s ago, ends without a
-//     run, also if an operator runs it by hand, and the Observer gets guard.RerunSkipped. A
-//     delivery that asynq delays for longer runs again. Use Once for such tasks.
+//     the error of parking on this key. Between this lookup and the run, the task may end, because
+//     it came back by itself or another process woke it. If it has a Retention, asynq then delivers
+//     it again. So a guard does not run a task that was parked on its key and completed less than
+//     30 s ago, even if an operator runs it by hand, and the Observer gets guard.RerunSkipped. If
+//     the delivery comes later, the task runs again. Use Once for such tasks.
 //   - A task of [ExclusiveAll] is parked on the key that is busy. When it is woken, another of its
 //     keys may be busy. Then it gives up its place on the first key, and the next task of that key
 //     is woken. So a task with several keys that are often busy may be parked several times.

@@ -100,8 +100,9 @@ func (o OnceOptions) guard() guard.OnceOptions {
 // first refusal. The text of the AbandonedError contains the two commands with which an operator
 // runs the task: the first clears the key, and the second runs the archived task. Without the first
 // the task is refused again. That lasts for Keep, at least 100 days, from the last refusal. asynq
-// deletes an archived task after 90 days, but only when it archives another one: do not run an
-// older task. After all other errors of this package asynq retries the task.
+// deletes an archived task after 90 days, but only when it archives another one. So do not run an
+// archived task that is older than that. After all other errors of this package asynq retries the
+// task.
 //
 // Once panics if locks or key is nil, or if o is not valid.
 func Once(locks *lockcore.Locker, key KeyFunc, o OnceOptions) asynq.MiddlewareFunc {

@@ -48,7 +48,7 @@ const (
 	maxKnown      = 4096             // keys of parking.known
 	parkTries     = 3                // further attempts of a delivery whose key is free when its task is parked
 	maxLookups    = 8                // deliveries that look up their task at the same time
-	lateWake      = 30 * time.Second // after a task's completion, during which a wake may still make asynq run it again
+	lateWake      = 30 * time.Second // time after a task's completion in which a late wake may make asynq run it again
 )
 
 // parking is the parking of one server. Its functions are called by the deliveries of the server,

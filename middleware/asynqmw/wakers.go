@@ -202,10 +202,10 @@ func (p *parking) stopLooking(k lockKey) {
 //     false, wakeTask returns false for it. Otherwise its entry would count as woken for long, and
 //     no task of another queue would be woken.
 //   - RunTask also runs tasks that are completed, archived or scheduled, so GetTaskInfo looks up
-//     the state first. Between the two commands a task may end that came back by itself, or that
-//     a waker of another server woke. If it has a Retention, RunTask makes asynq deliver it again,
-//     see ranAlready. To make that rare, such a task is not run if it comes back within dueSoon. If
-//     the lookup took longer than maxLook, it is repeated.
+//     the state first. Between the two commands the task may end, because it came back by itself or
+//     a waker of another server woke it. If it has a Retention, RunTask makes asynq deliver it
+//     again, see ranAlready. To make that rare, wakeTask does not wake a task with a Retention that
+//     comes back by itself within dueSoon. If the lookup took longer than maxLook, it is repeated.
 func (p *parking) wakeTask(k lockKey, entry string, waits bool) (kept bool) {
 	queue, id, ok := p.task(entry)
 	if !ok {

@@ -90,8 +90,8 @@
 //   - Do not let code in front of Idempotent read the body.
 //   - Do not put http.TimeoutHandler behind Idempotent, because it returns while its handler still
 //     runs.
-//   - With gin, echo and fiber, use the adapters of docs/workers.md. The handler must run and write
-//     its response before the http.Handler that these middlewares call returns. echo's
+//   - The handler must run and write its response before the http.Handler behind these middlewares
+//     returns. With gin, echo and fiber, that needs the adapters of docs/workers.md. echo's
 //     WrapMiddleware writes the response of an error later: Idempotent detects and reports that.
 //     fiber's adaptor.HTTPMiddleware runs the handler later. That cannot be detected: Exclusive
 //     guards nothing, and Idempotent records an empty 200.

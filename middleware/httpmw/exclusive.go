@@ -137,9 +137,10 @@ func (o ExclusiveOptions) withDefaults(locks *lockcore.Locker) ExclusiveOptions 
 //
 // The responses of this package are problems of RFC 9457. Each kind has its own Type. An
 // [Idempotent] around this middleware does not record them, because the handler did not run. If a
-// handler needs both, put Idempotent outside. Then a replay does not wait for the key. But a request
-// that waits has claimed its Idempotency-Key: if the process is killed, its outcome is unknown, as
-// that of a handler. docs/payments.md has the other order.
+// handler needs both, put Idempotent outside. Then a replay does not wait for the key. But a
+// request that waits has claimed its Idempotency-Key: if the process is killed meanwhile, the
+// outcome of the request is unknown, as if its handler had begun. docs/payments.md has the other
+// order.
 //
 // The handler gets the ResponseWriter of the server and an unread body, so it can stream, flush and
 // hijack.

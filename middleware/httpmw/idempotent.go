@@ -46,9 +46,10 @@ type Scope func(*http.Request) (string, error)
 //
 // The responses of this package are problems of RFC 9457. Each kind has its own Type. A response
 // that is not recorded (see Store) releases the key, or leaves it abandoned after a takeover. A
-// panic continues, and leaves the key
+// panic of the handler continues. Its key is then
 //
-//   - as such a response, if the handler has written nothing and has not called [Unknown]
+//   - released, or after a takeover abandoned, if the handler has written nothing and has not
+//     called [Unknown]
 //   - done without a response, if the handler's response was streamed with a status that is
 //     recorded
 //   - abandoned otherwise, and always with guard.AtMostOnce

@@ -64,8 +64,8 @@ func delimits(before, after []byte) bool {
 		(len(after) == 0 || after[0] == '\n' || bytes.HasPrefix(after, []byte("\r\n")))
 }
 
-// section writes to h the bytes between two delimiters, so that no other section has the same
-// bytes in h. A part is cut if it is a multipart body itself.
+// section writes the bytes between two delimiters to h. Two different sections never write the same
+// bytes. A part is cut if it is a multipart body itself.
 func section(h hash.Hash, b []byte, part bool, nested int) {
 	if part && nested < maxNested {
 		begin, end, content := contentTypeOf(b)

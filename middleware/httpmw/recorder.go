@@ -199,8 +199,9 @@ func (r *recorder) passLocked(p []byte) (int, error) {
 	return n, err
 }
 
-// end is called after the handler has panicked. It returns the beginning of the response: the status
-// that the handler has written, or 0, and as streamed whether the client has got it.
+// end is called after the handler has panicked. It returns the beginning of the response. Its
+// status is the one that the handler has written, or 0. It is streamed if the client has got that
+// status.
 func (r *recorder) end() *response {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -53,7 +53,7 @@
 //	no key or limit               warn   a job or request has no key, or its LimitFunc returned no limit
 //	another payload               warn   a done key was called with another payload, and replayed
 //	tick abandoned                error  an instance died during a cron tick, and no other instance runs the tick
-//	rerun skipped                 warn   asynq ran a parked task again less than 30 s after its completion; for a run by hand, wait
+//	rerun skipped                 warn   asynq delivered a parked task again less than 30 s after its completion, and it did not run; to run it by hand, wait
 //	cleanup failed                warn   Redis did not confirm withdrawals or releases: a key may stay held until its lease ends
 //	lease ended by force          warn   this process called ForceClear
 //	record does not decode        error

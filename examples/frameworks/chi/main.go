@@ -1,5 +1,5 @@
-// Command chi serves payments with chi. Its middlewares are those of net/http, so those of httpmw
-// need no adapter.
+// Command chi serves payments with chi. chi uses the middlewares of net/http, so the middlewares of
+// httpmw need no adapter.
 package main
 
 import (

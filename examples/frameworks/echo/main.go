@@ -1,4 +1,5 @@
-// Command echo serves payments with echo. adapter.go makes the middlewares of httpmw those of echo.
+// Command echo serves payments with echo. adapter.go makes echo middlewares of the middlewares of
+// httpmw.
 package main
 
 import (

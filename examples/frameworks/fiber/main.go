@@ -1,5 +1,5 @@
-// Command fiber serves payments with fiber. adapter.go makes the middlewares of httpmw those of
-// fiber.
+// Command fiber serves payments with fiber. adapter.go makes fiber middlewares of the middlewares
+// of httpmw.
 package main
 
 import (

@@ -1,4 +1,5 @@
-// Command gin serves payments with gin. adapter.go makes the middlewares of httpmw those of gin.
+// Command gin serves payments with gin. adapter.go makes gin middlewares of the middlewares of
+// httpmw.
 package main
 
 import (
