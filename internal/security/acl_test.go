@@ -193,8 +193,11 @@ func force(ctx context.Context, a, b *lockcore.Locker) error {
 	if err == nil {
 		err = b.ForceClear(ctx, lockcore.KindExclusive, "forced", h, lockcore.EvenAlive)
 	}
+	if err != nil {
+		return errors.Join(err, le.Release(ctx))
+	}
 	<-le.Context().Done()
-	return err
+	return nil
 }
 
 // once completes a key that another call waits for, inspects it, replays it and clears it.
