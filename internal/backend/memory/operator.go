@@ -88,12 +88,13 @@ func clearKey(k key, r *backend.ClearRequest, id string, e env) (key, backend.Cl
 	k.expire(e.now)
 	k.clampEnd(e.now)
 	k.unfold(e.now)
+	if slices.Contains(k.ended, id) {
+		return k, backend.Cleared, nil
+	}
 	_, closed := k.sweep(e.now)
 	notices := k.passPhase(closed, e)
 	same := k.lastToken() == r.Token && (k.state == done) == r.Done
 	switch {
-	case slices.Contains(k.ended, id):
-		return k, backend.Cleared, notices
 	case r.Condition == backend.ClearIfUnreadable || r.Condition == backend.ClearIfSame && !same:
 		return k, backend.ClearChanged, notices
 	case k.state == held && k.live(e.now) || k.heldWeights() > 0:

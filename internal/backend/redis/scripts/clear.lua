@@ -7,11 +7,11 @@
 --   sweep.lua
 -- The greatest token is kept if it can be read. A hold whose end cannot be read counts as not held,
 -- because its holder cannot renew it.
+if ARGV[7] ~= '' and string.find(load(KEYS[1]).l, ARGV[7], 1, true) then return 1 end -- a repeat: the key may have changed since the first copy
 local k = load_shares()
 if k.more then return more end
 call('ZCARD', KEYS[2]) -- before most writes: a queue of another type ends the script here
 pass_phase(k, ARGV[2], ARGV[3], ARGV[4])
-if ARGV[7] ~= '' and string.find(k.l, ARGV[7], 1, true) then return 1 end -- a repeat: the key may have changed since the first copy
 if ARGV[5] == 'bad' then
   if not k.bad then return 2 end
 elseif ARGV[5] ~= '' and ((k.s == 'h' and k.t or k.f) ~= tonumber(ARGV[5]) or (k.s == 'd') ~= (ARGV[6] == '1')) then
