@@ -102,7 +102,7 @@ func (c cell) running() bool { return c.phase == "concurrent" || c.phase == "mis
 // is replayed.
 func (r rule) last(c cell) (refused *refusal, replayed bool) {
 	switch {
-	case r.refused == dropped && strings.HasPrefix(c.phase, "mismatch"):
+	case (r.refused == dropped || r.mount == "atmost") && strings.HasPrefix(c.phase, "mismatch"):
 		return reused, false
 	case r.refused != nil, r.passes, c.phase == "first":
 		return r.refused, false

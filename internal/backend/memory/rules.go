@@ -135,6 +135,9 @@ func acquire(k key, r *backend.AcquireRequest, e env) (key, backend.AcquireReply
 		if died {
 			k.record = nil // an interim answer may be large
 		}
+		if differs { // after a clear the refused payload may run
+			return k, backend.AcquireReply{Outcome: backend.OutcomeMismatch}
+		}
 		return k, backend.AcquireReply{
 			Outcome: backend.OutcomeAbandoned, Holder: k.holder, HeldFor: k.heldFor(e.now), Attempt: int(k.attempts),
 		}

@@ -63,7 +63,7 @@ if (a or s == 'h') and mode == 'most' then -- planted:abandoned-refused
   -- Each refusal renews the mark. If the server refuses the write, the key is refused nevertheless.
   if call('PTTL', KEYS[1]) < tonumber(ARGV[6]) then redis.pcall('PEXPIRE', KEYS[1], ARGV[6]) end -- planted:refusal-renews
   if s == 'h' then redis.pcall('HDEL', KEYS[1], 'r') end -- an interim answer may be large
-  return {4, call('HGET', KEYS[1], 'm') or '', math.max(now - t, 0), n}
+  if not differs then return {4, call('HGET', KEYS[1], 'm') or '', math.max(now - t, 0), n} end -- after a clear the refused payload may run
 end
 if (a or s == 'h') and differs then return {3, 0} end
 local shares, ended = KEYS[1] .. ':s', {} -- in the slot of the key; see shares.lua
