@@ -7,9 +7,13 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // These tests check the behavior of asynq, at the version of go.mod, on which the middlewares rely.
@@ -251,6 +255,35 @@ func TestAsynqFact_lastErrorIsStoredInFull(t *testing.T) {
 		if info.LastErr != long {
 			w.Errorf("%d bytes are stored, want %d", len(info.LastErr), len(long))
 		}
+	})
+}
+
+// A worker that dies costs its task a retry. Without retries asynq archives the task, whether or not
+// its handler had begun.
+func TestAsynqFact_aKillUsesARetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, net := bubble(t), locktest.NewFaults(t)
+		w := newWorld(t, server.Client(t))
+		begun, end := make(chan struct{}, 2), make(chan struct{})
+		dead := asynq.NewServerFromRedisClient(server.Client(t, func(o *redis.Options) { o.Dialer = net.Dial(o.Dialer) }), quick())
+		if err := dead.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { begun <- struct{}{}; <-end; return nil })); err != nil {
+			t.Fatal(err)
+		}
+		none, some := w.enqueue("charge", "0", asynq.MaxRetry(0)), w.enqueue("charge", "1", asynq.MaxRetry(1))
+		<-begun
+		<-begun
+		net.Silence() // as a kill: its leases are not extended, and it ends no task
+		var g gauge
+		w.serve(quick(), g.handler(nothing))
+		if info := w.ends(none, asynq.TaskStateArchived); info.LastErr != asynq.ErrLeaseExpired.Error() {
+			t.Errorf("the last error is %q", info.LastErr)
+		}
+		if info := w.ends(some, asynq.TaskStateCompleted); info.Retried != 1 {
+			t.Errorf("retried %d, want 1", info.Retried)
+		}
+		net.Heal()
+		close(end)
+		dead.Shutdown()
 	})
 }
 
