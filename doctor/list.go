@@ -115,7 +115,7 @@ func entryOf(e *backend.ListEntry) Entry {
 		Kind: lockcore.Kind(e.Kind), Key: e.Name, RecordHead: e.Record,
 		Holding: lockcore.Holding{
 			State: lockcore.State(e.State), Holder: holderOf(e.Locker, e.Holder), GrantedAt: e.GrantedAt, HeldFor: e.HeldFor, Remaining: e.Remaining,
-			Token: e.Token, Attempt: e.Attempt, KeepLeft: e.KeepLeft, Queue: e.Queue, Revoked: e.Revoked, Died: e.Died,
+			Lease: e.Lease, NoRenew: e.State == backend.StateHeld && backend.ParseHolder(e.Holder).Unrenewed, Token: e.Token, Attempt: e.Attempt, KeepLeft: e.KeepLeft, Queue: e.Queue, Revoked: e.Revoked, Died: e.Died,
 			Parked: e.Parked, ParkedFor: e.ParkedFor, OldestParked: e.OldestParked,
 			Weights: e.Weights, Shares: shares,
 		},
