@@ -55,6 +55,9 @@ func TestMaxClients(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if name == "database" {
+				redistest.MoreRights(t)
+			}
 			s := redistest.Real(t, c.server...)
 			rdb := s.Client(t, c.client)
 			l := lockerFor(t, s.Client(t, c.client), lockcore.Options{})
@@ -79,6 +82,7 @@ func TestMaxClients(t *testing.T) {
 // The server is at maxclients and has closed all connections of the Locker. The lease ends before
 // its end on the server. The error of a call says why.
 func TestMaxClientsNoConnection(t *testing.T) {
+	redistest.MoreRights(t) // for another user the test itself logs in, and the refusal is its own error
 	t.Parallel()
 	s := redistest.Real(t)
 	admin := s.Client(t)
