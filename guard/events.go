@@ -62,7 +62,7 @@ type RerunSkipped struct {
 	Name      string        // Terms.Name or its default
 	Kind      lockcore.Kind // of the key
 	Key       string        // on which the task was parked; raw: hash it before it leaves the process
-	Completed time.Duration // since the task completed
+	Completed time.Duration // since the task completed; for asynq a skipped run is a completion too
 }
 
 // Unparked is an event: a task that was parked got its key, or ended without it. Package asynqmw

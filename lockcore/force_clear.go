@@ -22,12 +22,13 @@ const EvenAlive ForceOption = 1
 //   - The next call takes the key over, with a greater fencing token. A waiting process is notified.
 //   - A once key is abandoned. With AtMostOnce it is refused until Clear.
 //
-// ForceClear looks at the lease twice. A living holder renews it about every third of its length. If
-// the last renewal is more recent, ForceClear waits until the next one must have been sent, for less
-// than half of the lease, and then looks again. With EvenAlive it does neither.
+// ForceClear looks at the lease twice. A living holder renews it about every third of its length, and
+// again after a sixth if a renewal is lost. ForceClear waits until one of them must have arrived,
+// but at least for 6.5 s, or a lease of less than 100 s for less. So it takes at most 0.6 of the
+// lease. With EvenAlive it looks once and does not wait.
 //
-// The holder may still work: its process may be cut off from Redis, its handler may ignore the end
-// of its ctx, or EvenAlive is given. Then two handlers work on the key at the same time, and only a
+// The holder may still work: its process may be cut off from Redis, two of its renewals may be lost,
+// its handler may ignore the end of its ctx, or EvenAlive is given. Then two handlers work on the key at the same time, and only a
 // resource that checks fencing tokens refuses the old one. If the process of the holder lives, a
 // notification ends the ctx of the hold with ErrLost, as for Revoke. If the call holds several keys,
 // the others stay held.
@@ -49,41 +50,58 @@ func (l *Locker) ForceClear(ctx context.Context, kind Kind, key string, seen Hol
 	}
 	r := backend.ForceClearRequest{Key: &k, Token: seen.Token, Locker: seen.Holder.Locker}
 	evenAlive := slices.Contains(o, EvenAlive)
-	for looks := 1; ; looks++ {
-		if !evenAlive {
-			s, err := l.backend.Inspect(ctx, &k, backend.NoRecord)
-			switch {
-			case err != nil:
-				return unavailable(err)
-			case s.Token != r.Token || s.Locker != r.Locker:
-				return fmt.Errorf("%w: %q", ErrChanged, key)
-			case noRenew(&s):
-				return fmt.Errorf("%w: the lease of %q is not renewed (NoRenew, or handed over to another process), so nothing shows that its holder has died", ErrAlive, key)
-			}
-			r.Silent = renewalTime(s.Lease) // at least the shortest lease: a hold that was handed over meanwhile is too young for the script
-		}
-		reply, err := l.backend.ForceClear(ctx, r)
-		switch {
-		case err != nil:
-			return unavailable(err)
-		case reply.Outcome == backend.ClearChanged:
-			return fmt.Errorf("%w: %q", ErrChanged, key)
-		case reply.Outcome == backend.Cleared:
-			l.report(ctx, ForceCleared{Kind: kind, Key: key, Holder: seen.Holder, Token: seen.Token, EvenAlive: evenAlive})
-			return nil
-		case looks == 2:
-			return fmt.Errorf("%w: %q is held by %v, which has just renewed its lease", ErrAlive, key, seen.Holder)
-		}
-		if err := l.pause(ctx, reply.Wait); err != nil {
+	if !evenAlive {
+		h, err := l.look(ctx, &r)
+		if err != nil {
 			return err
 		}
+		// The servers' clocks may differ by 2 % in their rates, see clockPast.
+		wait := max(renewalTime(h.Lease)-(h.Lease-h.Remaining), min(h.Lease/20, maxPause)*11/10+time.Second)
+		if err := l.pause(ctx, wait+wait/50+5*time.Millisecond); err != nil {
+			return err
+		}
+		if h, err = l.look(ctx, &r); err != nil { // a hold that is handed over after this look is too young for the script
+			return err
+		}
+		r.Silent = renewalTime(h.Lease)
 	}
+	reply, err := l.backend.ForceClear(ctx, r)
+	switch {
+	case err != nil:
+		return unavailable(err)
+	case reply.Outcome == backend.ClearChanged:
+		return fmt.Errorf("%w: %q", ErrChanged, key)
+	case reply.Outcome == backend.ClearHeld:
+		return fmt.Errorf("%w: %q is held by %v, which has just renewed its lease", ErrAlive, key, seen.Holder)
+	}
+	l.report(ctx, ForceCleared{Kind: kind, Key: key, Holder: seen.Holder, Token: seen.Token, EvenAlive: evenAlive})
+	return nil
 }
 
-// renewalTime returns how long after a renewal a living holder has sent the next one: the longest
-// period of the watchdog (11/30 of the lease), and time for a few tries without a reply.
+// look returns the hold of r. The error is ErrChanged if the key does not have it any more, and
+// ErrAlive if it is not renewed.
+func (l *Locker) look(ctx context.Context, r *backend.ForceClearRequest) (Holding, error) {
+	s, err := l.backend.Inspect(ctx, r.Key, backend.NoRecord)
+	switch {
+	case err != nil:
+		return Holding{}, unavailable(err)
+	case s.State != backend.StateHeld || s.Token != r.Token || s.Locker != r.Locker:
+		return Holding{}, fmt.Errorf("%w: %q", ErrChanged, r.Key.Name)
+	case noRenew(&s):
+		return Holding{}, fmt.Errorf("%w: the lease of %q is not renewed (NoRenew, or handed over to another process), so nothing shows that its holder has died", ErrAlive, r.Key.Name)
+	}
+	return holdingOf(&s), nil
+}
+
+// renewalTime returns how long after a renewal the next one of a living holder has arrived, even if
+// one is lost: the longest period of the watchdog (11/30 of the lease), the time until it sends the
+// renewal again (a sixth), and some time for the network.
+//
+// It does not suffice after an outage, in which no renewal can arrive. Then the watchdog tries again
+// after a pause of at most a twentieth of the lease, or maxPause. So ForceClear waits at least that
+// long between its looks.
 func renewalTime(lease time.Duration) time.Duration {
-	return lease*2/5 + min(lease/20, time.Second)
+	return lease*16/30 + min(lease/20, time.Second)
 }
 
 // pause waits for d, or until ctx ends or the Locker is closed.

@@ -118,7 +118,7 @@ func (f *forced) within(what string, start time.Time, least, most time.Duration)
 
 const (
 	longLease = time.Hour
-	silence   = 24*time.Minute + time.Second // after a renewal of longLease, a living holder has sent the next one
+	silence   = 32*time.Minute + time.Second // after a renewal of longLease, a living holder has sent the next one
 )
 
 // A holder dies under a lease of an hour. Without ForceClear its key stays held for that time.
@@ -132,9 +132,9 @@ func TestForceClearDead(t *testing.T) {
 		ok(f.T, f.operator.Revoke(f.Context(), lockcore.KindExclusive, "k")) // frees no key
 		got := f.waiting(lockcore.KindExclusive)
 		ok(f.T, f.force(lockcore.KindExclusive))
-		f.within("cleared", granted, silence, silence+time.Second)
+		f.within("cleared", granted, silence, silence+time.Minute)
 		next := <-got
-		f.within("acquired", granted, silence, silence+time.Second)
+		f.within("acquired", granted, silence, silence+time.Minute)
 		if next.Token() <= le.Token() || !next.Abandoned() {
 			f.Errorf("token %d after %d, abandoned %v", next.Token(), le.Token(), next.Abandoned())
 		}
@@ -169,7 +169,7 @@ func TestForceClearAlive(t *testing.T) {
 					time.Sleep(17 * time.Minute)
 					start := time.Now()
 					wantErr(f.T, "ForceClear", f.force(lockcore.KindExclusive), lockcore.ErrAlive)
-					f.within("refused", start, 0, silence)
+					f.within("refused", start, 0, silence+time.Minute)
 				}
 				ok(f.T, context.Cause(le.Context()))
 				if h := f.see(lockcore.KindExclusive); h.State != lockcore.StateHeld || h.Token != le.Token() {

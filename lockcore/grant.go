@@ -349,7 +349,7 @@ func (g *grant) renewRequest() (r backend.RenewRequest, known *hold) {
 	h, known := g.hold, g.published
 	g.mu.Unlock()
 	if h == nil || h == known {
-		return r, known
+		return r, nil // the holder text may be another one when the reply arrives, see Ticket
 	}
 	r.Token, r.Holder = h.token, g.l.storedHolder(h.callCtx, g.terms.NoRenew)
 	return r, h

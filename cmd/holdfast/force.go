@@ -69,7 +69,7 @@ func (sh *shell) forceClear(ctx context.Context, l *lockcore.Locker, k keyed, o 
 		return refuse(forceUnrenewed)
 	}
 	fmt.Fprint(say, forceText)
-	if wait := k.Lease/2 - (k.Lease - k.Remaining); wait > 0 && !*o.evenAlive {
+	if wait := k.Lease*3/5 - (k.Lease - k.Remaining); wait > 0 && !*o.evenAlive {
 		fmt.Fprintf(say, "A living holder may renew the lease later than now: the command waits for that, at most for %s.\n", age(wait))
 	}
 	if err := sh.confirmHolder(k.Holder, *o.holder); err != nil {

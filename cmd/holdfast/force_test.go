@@ -16,12 +16,13 @@ import (
 
 const longLease = time.Hour
 
-// silentSince makes a lease of longLease look as if its holder had not renewed it for half an hour.
+// silentSince makes a lease of longLease look as if its holder had not renewed it for 40 min.
 func silentSince(t *testing.T, s *redistest.Server, stored string) {
 	t.Helper()
+	time.Sleep(2 * time.Second) // after a second the holder subscribes, and renews the lease once
 	rdb := s.Client(t)
 	ok(t, redistest.Unfold(t.Context(), rdb, stored))
-	ok(t, rdb.HIncrBy(t.Context(), stored, "x", -(longLease/2).Microseconds()).Err())
+	ok(t, rdb.HIncrBy(t.Context(), stored, "x", -(longLease*2/3).Microseconds()).Err())
 }
 
 func thisHolder(t *testing.T) string {
@@ -34,6 +35,7 @@ func thisHolder(t *testing.T) string {
 // A process died under a lease of an hour. clear and revoke name clear -force, which asks for the
 // holder and ends the lease. Then the next call has the key, and the old hold is lost.
 func TestForce(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	s := redistest.Real(t)
 	l := locker(t, s.Client(t), "")
@@ -88,6 +90,7 @@ func TestForce(t *testing.T) {
 
 // clear -force of a once key leaves it abandoned. -json prints the state before.
 func TestForceOnce(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	s := redistest.Real(t)
 	l := locker(t, s.Client(t), "")
@@ -142,7 +145,7 @@ func TestForceAlive(t *testing.T) {
 	lease, err := locker(t, s.Client(t), "").Acquire(t.Context(), "account:42", lockcore.Terms{Lease: 10 * time.Second})
 	ok(t, err)
 	code, out, errs := call{}.run(t, "clear", "-redis", s.Addr(), "-force", "-holder", thisHolder(t), "account:42")
-	if code != exitProblem || !strings.Contains(out, "the command waits for that, at most for 5s") && !strings.Contains(out, "at most for 4.") || !strings.Contains(errs, "so it lives") {
+	if code != exitProblem || !strings.Contains(out, "the command waits for that, at most for 6s") && !strings.Contains(out, "at most for 5.") || !strings.Contains(errs, "so it lives") {
 		t.Errorf("%d %q %q", code, out, errs)
 	}
 	ok(t, context.Cause(lease.Context()))

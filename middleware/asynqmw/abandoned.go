@@ -23,9 +23,10 @@ func (e *archivedError) Unwrap() []error { return []error{e.error, asynq.SkipRet
 
 // archived returns err, or an error that makes asynq archive the task. The reasons are an abandoned
 // key under guard.AtMostOnce, and a recorded failure. asynq's retries can go on for weeks, and
-// would run the handler again when the key is forgotten.
-func (d *decorator) archived(ctx context.Context, key string, err error) error {
-	if errors.As(err, new(*guard.RecordedError)) {
+// would run the handler again when the key is forgotten. Under guard.AtMostOnce another payload is
+// a reason too: after the operator has cleared the key, a retry would run that payload.
+func (d *decorator) archived(ctx context.Context, key string, mode guard.Mode, err error) error {
+	if errors.As(err, new(*guard.RecordedError)) || mode == guard.AtMostOnce && errors.As(err, new(*lockcore.MismatchError)) {
 		return &archivedError{err, ""}
 	}
 	if !errors.Is(err, lockcore.ErrAbandoned) {

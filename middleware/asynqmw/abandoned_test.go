@@ -258,3 +258,25 @@ func TestRecordedFailureOutlivesTheRetries(t *testing.T) {
 		})
 	}
 }
+
+// Under guard.AtMostOnce a task with another payload than that of its abandoned key is archived at
+// once, with no command. A retry would run the other payload after the operator has cleared the key.
+func TestAnotherPayloadIsArchived(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, bubble(t).Client(t))
+		w.virtual = true
+		var g gauge
+		once := asynqmw.Once(w.locks, asynqmw.ByJSON("payment", "/id"), asynqmw.OnceOptions{Mode: guard.AtMostOnce, Fingerprint: asynqmw.WholePayload})
+		w.serve(asynqmw.Configure(quick()), once(g.handler(func(_ context.Context, run int, _ *asynq.Task) error {
+			if run == 1 {
+				return guard.Unknown(errBoom)
+			}
+			return nil
+		})))
+		w.ends(w.enqueue("charge", `{"id":7,"amount":1}`), asynq.TaskStateArchived)
+		info := w.ends(w.enqueue("charge", `{"id":7,"amount":2}`), asynq.TaskStateArchived)
+		if runs, _ := g.counts(); runs != 1 || strings.Contains(info.LastErr, "holdfast clear") || !strings.Contains(info.LastErr, "another") {
+			t.Errorf("%d runs, the last error is %q", runs, info.LastErr)
+		}
+	})
+}

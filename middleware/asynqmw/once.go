@@ -37,8 +37,10 @@ type OnceOptions struct {
 	// Fingerprint returns the part of the payload that must be equal in all tasks of a key:
 	// [Fields], [Except], [WholePayload] or your own function. A task with another fingerprint is
 	// refused with a *lockcore.MismatchError if its key is done, running or abandoned. asynq
-	// retries the task, and archives it after its last retry. A change of this option changes the
-	// fingerprints: after such a deploy, tasks of done keys are refused until Keep is over.
+	// retries the task, and archives it after its last retry. With guard.AtMostOnce asynq archives
+	// it at once, because after an operator has cleared the key a retry would run that payload. A
+	// change of this option changes the fingerprints: after such a deploy, tasks of done keys are
+	// refused until Keep is over.
 	//
 	// By default no task is refused. If the key is done and the payload differs, compared as by
 	// WholePayload, the task completes without a run, and the Observer gets guard.PayloadDiffers.
@@ -160,7 +162,7 @@ func (d *decorator) once(ctx context.Context, t *asynq.Task, next asynq.Handler,
 		return answered(answer, err)
 	case errors.Is(err, guard.ErrNoResult): // done; there is nothing to write
 	case err != nil:
-		return d.refused(ctx, terms.Name, at, d.archived(ctx, onceKey, err))
+		return d.refused(ctx, terms.Name, at, d.archived(ctx, onceKey, g.Mode, err))
 	}
 	if err := replay(t, outer, done.Value); err != nil {
 		return guard.NoEffect(fmt.Errorf("asynqmw: %q is done, but its result did not reach asynq: %w", keys[0], err))

@@ -1,0 +1,105 @@
+package lockcore_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
+)
+
+// Redis was away for so long that each lease looks as old as that of a dead holder. A living holder
+// renews its lease before the second look.
+func TestForceClearAfterOutage(t *testing.T) {
+	for away := 13500 * time.Millisecond; away < 19*time.Second; away += 500 * time.Millisecond {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			l, faults, _ := w.locker(lockcore.Options{})
+			operator, theirs, _ := w.locker(lockcore.Options{})
+			le := w.must(l.Acquire(t.Context(), "k", noWait))
+			h, err := operator.Inspect(t.Context(), lockcore.KindExclusive, "k")
+			ok(t, err)
+			time.Sleep(5 * time.Second)
+			faults.Down()
+			theirs.Down()
+			time.Sleep(away)
+			faults.Heal()
+			theirs.Heal()
+			wantErr(t, "ForceClear", operator.ForceClear(t.Context(), lockcore.KindExclusive, "k", h), lockcore.ErrAlive)
+			ok(t, context.Cause(le.Context()))
+			ok(t, le.Release(t.Context()))
+		})
+	}
+}
+
+// A renewal of a living holder is lost. The next one arrives before the second look.
+func TestForceClearRenewalLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, faults, _ := w.locker(lockcore.Options{})
+		operator, _, _ := w.locker(lockcore.Options{})
+		le := w.must(l.Acquire(t.Context(), "k", noWait))
+		ok(t, le.Extend(t.Context(), 30*time.Second)) // Faults learns the name of the script
+		time.Sleep(5 * time.Second)
+		<-faults.LoseRequest(locktest.Script("renew")).Struck()
+		h, err := operator.Inspect(t.Context(), lockcore.KindExclusive, "k")
+		ok(t, err)
+		wantErr(t, "ForceClear", operator.ForceClear(t.Context(), lockcore.KindExclusive, "k", h), lockcore.ErrAlive)
+		ok(t, context.Cause(le.Context()))
+		ok(t, le.Release(t.Context()))
+	})
+}
+
+// A holder has died. The clock of the server is slower than that of the operator, by 1 %.
+func TestForceClearSlowClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, _, _ := w.locker(lockcore.Options{})
+		operator, _, _ := w.locker(lockcore.Options{})
+		w.must(l.Acquire(t.Context(), "k", lockcore.Terms{Lease: longLease, MaxHold: time.Minute}))
+		time.Sleep(2 * time.Minute)
+		h, err := operator.Inspect(t.Context(), lockcore.KindExclusive, "k")
+		ok(t, err)
+		look, stop := time.Now(), make(chan struct{})
+		defer close(stop)
+		go func() {
+			for tick := time.Tick(time.Second); ; {
+				select {
+				case <-tick:
+					w.memory.Redis.SetTime(time.Now().Add(-time.Since(look) / 100))
+				case <-stop:
+					return
+				}
+			}
+		}()
+		ok(t, operator.ForceClear(t.Context(), lockcore.KindExclusive, "k", h))
+	})
+}
+
+// A renewal is under way while Ticket fails, and its reply comes later. The lease goes on, and its
+// next renewal stores again that it is renewed.
+func TestForceClearTicketBesideRenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, faults, _ := w.locker(lockcore.Options{})
+		operator, _, _ := w.locker(lockcore.Options{})
+		le := w.must(l.Acquire(t.Context(), "k", noWait))
+		ok(t, le.Extend(t.Context(), 30*time.Second)) // Faults learns the name of the script
+		renewal := faults.Hold(locktest.Script("renew"))
+		<-renewal.Struck()
+		ctx, cancel := context.WithCancel(t.Context())
+		handOver := faults.CutReply(locktest.Script("renew"))
+		go func() { <-handOver.Struck(); cancel() }()
+		_, err := le.Ticket(ctx, time.Minute)
+		wantErr(t, "Ticket", err, lockcore.ErrUnavailable)
+		renewal.Deliver()
+		<-renewal.Replied()
+		time.Sleep(20 * time.Second)
+		if h, err := operator.Inspect(t.Context(), lockcore.KindExclusive, "k"); err != nil || h.NoRenew {
+			t.Errorf("NoRenew is %v, %v", h.NoRenew, err)
+		}
+		ok(t, le.Release(t.Context()))
+	})
+}
