@@ -23,15 +23,15 @@ const EvenAlive ForceOption = 1
 //   - A once key is abandoned. With AtMostOnce it is refused until Clear.
 //
 // ForceClear looks at the lease twice. A living holder renews it about every third of its length, and
-// again after a sixth if a renewal is lost. ForceClear waits until one of them must have arrived,
-// but at least for 6.5 s, or a lease of less than 100 s for less. So it takes at most 0.6 of the
-// lease. With EvenAlive it looks once and does not wait.
+// again after a sixth if a renewal is lost. ForceClear waits until one of them must have arrived, for
+// at most 0.6 of the lease. The shortest wait is 1 to 7 s, longer for longer leases. If the lease
+// ends meanwhile, the error is ErrChanged. With EvenAlive ForceClear looks once and does not wait.
 //
 // The holder may still work: its process may be cut off from Redis, two of its renewals may be lost,
-// its handler may ignore the end of its ctx, or EvenAlive is given. Then two handlers work on the key at the same time, and only a
-// resource that checks fencing tokens refuses the old one. If the process of the holder lives, a
-// notification ends the ctx of the hold with ErrLost, as for Revoke. If the call holds several keys,
-// the others stay held.
+// its handler may ignore the end of its ctx, or EvenAlive is given. Then two handlers work on the key
+// at the same time, and only a resource that checks fencing tokens refuses the old one. If the
+// process of the holder lives, a notification ends the ctx of the hold with ErrLost, as for Revoke.
+// If the call holds several keys, the others stay held.
 //
 // Errors, beside those of Inspect:
 //
