@@ -6,7 +6,7 @@ func rules() []mistake {
 	return []mistake{
 		{
 			name: "rules-no-token-floor", what: "By the rules, a token does not follow the clock.",
-			edits: []edit{{"rules-token-floor", after("k.token = used + 1")}},
+			edits: []edit{{"rules-token-floor", after("k.Token = used + 1")}},
 			pkg:   pkg, test: test,
 		},
 		{

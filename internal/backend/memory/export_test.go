@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/rules"
 )
 
 // Glob and Escape are those of List.
@@ -15,7 +17,7 @@ var (
 	Glob   = glob
 	Escape = escape
 
-	ShareText = shareText
+	ShareText = rules.ShareText
 )
 
 // Control replaces the clock and the ids of a Space.
@@ -77,61 +79,61 @@ func (s *Space) Look(stored string) Stored {
 		return Stored{Fields: map[string]string{}}
 	}
 	k, now := e.key, s.clock()
-	k.expire(now)
-	out := Stored{Plain: k.plain, Fields: map[string]string{}}
+	k.Expire(now)
+	out := Stored{Plain: k.Plain, Fields: map[string]string{}}
 	set := func(name, text string) {
 		if text != "" && text != "0" {
 			out.Fields[name] = text
 		}
 	}
 	num := func(name string, n int64) { set(name, strconv.FormatInt(n, 10)) }
-	set("s", map[state]string{held: "h", reserved: "r", cooling: "c", done: "d", shared: "s"}[k.state])
-	set("h", k.owner)
-	set("o", k.locker)
-	num("x", k.end)
-	num("d", k.length)
-	set("m", k.holder)
-	num("t", k.token)
-	num("f", k.used)
-	num("n", k.attempts)
-	set("v", flag(k.revoked))
-	set("a", flag(k.abandoned))
-	set("g", k.fingerprint)
-	set("r", string(k.record))
-	set("e", k.completedBy)
-	set("l", strings.Join(k.ended, ""))
-	set("p", k.waker)
-	num("c", int64(k.weights()))
-	num("u", int64(k.heldWeights()))
-	if k.head != "" {
-		set("w", k.head+" "+strconv.FormatInt(k.headSeen, 10))
+	set("s", map[rules.State]string{rules.Held: "h", rules.Reserved: "r", rules.Cooling: "c", rules.Done: "d", rules.Shared: "s"}[k.State])
+	set("h", k.Owner)
+	set("o", k.Locker)
+	num("x", k.End)
+	num("d", k.Length)
+	set("m", k.Holder)
+	num("t", k.Token)
+	num("f", k.Used)
+	num("n", k.Attempts)
+	set("v", flag(k.Revoked))
+	set("a", flag(k.Abandoned))
+	set("g", k.Fingerprint)
+	set("r", string(k.Record))
+	set("e", k.CompletedBy)
+	set("l", strings.Join(k.Ended, ""))
+	set("p", k.Waker)
+	num("c", int64(k.Weights()))
+	num("u", int64(k.HeldWeights()))
+	if k.Head != "" {
+		set("w", k.Head+" "+strconv.FormatInt(k.HeadSeen, 10))
 	}
 	out.Shares = map[string]int64{}
-	for _, s := range k.shares {
-		out.Shares[s.member()] = s.end
-		field, _, _ := strings.Cut(s.member(), "/")
-		set(field, s.locker+"\n"+strconv.FormatInt(s.since, 10)+"\n"+s.holder)
+	for _, s := range k.Shares {
+		out.Shares[s.Member()] = s.End
+		field, _, _ := strings.Cut(s.Member(), "/")
+		set(field, s.Locker+"\n"+strconv.FormatInt(s.Since, 10)+"\n"+s.Holder)
 	}
-	if k.sharesExpires > 0 {
-		out.SharesTTL = k.sharesExpires - now
+	if k.SharesExpires > 0 {
+		out.SharesTTL = k.SharesExpires - now
 	}
 	out.Parked, out.Woken = map[string]int64{}, map[string]int64{}
-	for _, p := range k.parked {
-		if out.Parked[p.text] = p.since; p.woken != 0 {
-			out.Woken[p.text] = p.woken
+	for _, p := range k.Parked {
+		if out.Parked[p.Text] = p.Since; p.Woken != 0 {
+			out.Woken[p.Text] = p.Woken
 		}
 	}
-	if k.parkedExpires > 0 {
-		out.ParkedTTL = k.parkedExpires - now
+	if k.ParkedExpires > 0 {
+		out.ParkedTTL = k.ParkedExpires - now
 	}
-	for _, w := range k.queue {
-		out.Queue = append(out.Queue, w.locker+shareText(w.request, w.share))
+	for _, w := range k.Queue {
+		out.Queue = append(out.Queue, w.Locker+rules.ShareText(w.Request, w.Share))
 	}
-	if k.expires > 0 {
-		out.TTL = k.expires - now
+	if k.Expires > 0 {
+		out.TTL = k.Expires - now
 	}
-	if k.queueExpires > 0 {
-		out.QueueTTL = k.queueExpires - now
+	if k.QueueExpires > 0 {
+		out.QueueTTL = k.QueueExpires - now
 	}
 	return out
 }
@@ -151,21 +153,21 @@ func (s *Space) Shift(d int64) {
 	defer s.mu.Unlock()
 	for _, e := range s.keys {
 		k := e.key
-		if k.expires > 0 {
-			k.expires += d
+		if k.Expires > 0 {
+			k.Expires += d
 		}
-		if k.queueExpires > 0 {
-			k.queueExpires += d
+		if k.QueueExpires > 0 {
+			k.QueueExpires += d
 		}
-		if k.parkedExpires > 0 {
-			k.parkedExpires += d
+		if k.ParkedExpires > 0 {
+			k.ParkedExpires += d
 		}
-		if k.sharesExpires > 0 {
-			k.sharesExpires += d
+		if k.SharesExpires > 0 {
+			k.SharesExpires += d
 		}
-		k.parked = slices.Clone(k.parked)
-		for i := range k.parked {
-			k.parked[i].woken = 0
+		k.Parked = slices.Clone(k.Parked)
+		for i := range k.Parked {
+			k.Parked[i].Woken = 0
 		}
 		s.put(e, k, s.clock())
 	}
@@ -176,7 +178,7 @@ func (s *Space) Remove(stored string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e := s.keys[stored]; e != nil {
-		s.put(e, key{}, s.clock())
+		s.put(e, rules.Key{}, s.clock())
 	}
 }
 
@@ -189,10 +191,14 @@ func (s *Space) Enqueue(k backend.Key, locker string, since int64, share backend
 		e = &entry{of: k}
 	}
 	data := e.key
-	data.expire(s.clock())
+	data.Expire(s.clock())
+	data.Queue = slices.Clone(data.Queue)
 	for _, id := range ids {
-		data.enterQueue(id, share, env{now: since, locker: locker})
+		data.Queue = append(data.Queue, rules.Waiter{Since: since, Locker: locker, Request: id, Share: share})
 	}
-	data.queueExpires = s.clock() + minute
+	slices.SortFunc(data.Queue, func(a, b rules.Waiter) int {
+		return cmp.Or(cmp.Compare(a.Since, b.Since), cmp.Compare(a.Locker, b.Locker), cmp.Compare(a.Request, b.Request))
+	})
+	data.QueueExpires = s.clock() + time.Minute.Microseconds()
 	s.put(e, data, s.clock())
 }

@@ -2,8 +2,8 @@
 // services that run as a single instance. No other process sees its keys, and they end with the
 // process.
 //
-// rules.go contains the rules of a key as pure functions. They are the specification of every
-// backend. The rest of the package stores keys and delivers notifications.
+// Package rules decides what each request does. This package stores the keys, bounds their memory,
+// and delivers notifications.
 package memory
 
 import (
@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/rules"
 )
 
 // Options are the options of New.
@@ -74,12 +75,12 @@ func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 		return backend.AcquireReply{Sent: sent}, err
 	}
 	var reply backend.AcquireReply
-	err := b.change(r.Key, true, func(k key, e env) (key, []notice) {
-		var notices []notice
+	err := b.change(r.Key, true, func(k rules.Key, e rules.Env) (rules.Key, []rules.Notice) {
+		var notices []rules.Notice
 		if r.Share.Limit > 0 {
-			k, reply, notices = acquireShare(k, &r, e)
+			k, reply, notices = rules.AcquireShare(k, &r, e)
 		} else {
-			k, reply = acquire(k, &r, e)
+			k, reply = rules.Acquire(k, &r, e)
 		}
 		return k, notices
 	})
@@ -105,11 +106,11 @@ func (b *Backend) Extend(ctx context.Context, r backend.RenewRequest) (reply bac
 	if err := endOf(ctx); err != nil {
 		return backend.RenewReply{Err: err}, sent
 	}
-	reply.Err = b.change(r.Key, false, func(k key, e env) (key, []notice) {
+	reply.Err = b.change(r.Key, false, func(k rules.Key, e rules.Env) (rules.Key, []rules.Notice) {
 		if r.Share.Limit > 0 {
-			k, reply.Verdict = renewShare(k, &r, e)
+			k, reply.Verdict = rules.RenewShare(k, &r, e)
 		} else {
-			k, reply.Verdict = renew(k, &r, e)
+			k, reply.Verdict = rules.Renew(k, &r, e)
 		}
 		return k, nil
 	})
@@ -122,8 +123,8 @@ func (b *Backend) Adopt(ctx context.Context, r backend.AdoptRequest) (reply back
 	if err := endOf(ctx); err != nil {
 		return backend.AdoptReply{Sent: sent}, err
 	}
-	err = b.change(r.Key, false, func(k key, e env) (key, []notice) {
-		k, reply = adopt(k, &r, e)
+	err = b.change(r.Key, false, func(k rules.Key, e rules.Env) (rules.Key, []rules.Notice) {
+		k, reply = rules.Adopt(k, &r, e)
 		return k, nil
 	})
 	reply.Sent = sent
@@ -136,8 +137,8 @@ func (b *Backend) Interim(ctx context.Context, r backend.InterimRequest) (stored
 		return false, err
 	}
 	r.Answer = slices.Clone(r.Answer)
-	err = b.change(r.Key, true, func(k key, e env) (next key, notices []notice) {
-		next, stored, notices = interim(k, &r, e)
+	err = b.change(r.Key, true, func(k rules.Key, e rules.Env) (next rules.Key, notices []rules.Notice) {
+		next, stored, notices = rules.Interim(k, &r, e)
 		return next, notices
 	})
 	return stored && err == nil, err
@@ -153,19 +154,19 @@ func (b *Backend) Release(_ context.Context, r backend.ReleaseRequest) (backend.
 }
 
 func (b *Backend) release(r *backend.ReleaseRequest, reply *backend.ReleaseReply) error {
-	timed, cooldown := *r, span(0)
+	timed, cooldown := *r, rules.Span(0)
 	if !r.CoolUntil.IsZero() && !r.Abandon {
 		left := max(b.space.until(r.CoolUntil), 0)
-		cooldown, timed.Retention = micros(left), r.Retention+left
+		cooldown, timed.Retention = left.Microseconds(), r.Retention+left
 	}
-	return b.change(r.Key, false, func(k key, e env) (key, []notice) {
-		var notices []notice
+	return b.change(r.Key, false, func(k rules.Key, e rules.Env) (rules.Key, []rules.Notice) {
+		var notices []rules.Notice
 		if r.Share.Limit > 0 {
-			k, *reply, notices = releaseShare(k, ending{id: r.ID, cooldown: cooldown, repeated: r.Repeated, retention: r.Retention}, e)
+			k, *reply, notices = rules.ReleaseShare(k, r, cooldown, e)
 		} else if r.Next != nil {
-			k, *reply, notices = releaseAndAcquire(k, r, e)
+			k, *reply, notices = rules.ReleaseAndAcquire(k, r, e)
 		} else {
-			k, *reply, notices = release(k, &timed, cooldown, e)
+			k, *reply, notices = rules.Release(k, &timed, cooldown, e)
 		}
 		return k, notices
 	})
@@ -176,9 +177,9 @@ func (b *Backend) release(r *backend.ReleaseRequest, reply *backend.ReleaseReply
 func (b *Backend) Complete(_ context.Context, r backend.CompleteRequest) (backend.ReleaseReply, error) {
 	r.Record = slices.Clone(r.Record)
 	var reply backend.ReleaseReply
-	err := b.change(r.Key, true, func(k key, e env) (key, []notice) {
-		var notices []notice
-		k, reply, notices = complete(k, &r, e)
+	err := b.change(r.Key, true, func(k rules.Key, e rules.Env) (rules.Key, []rules.Notice) {
+		var notices []rules.Notice
+		k, reply, notices = rules.Complete(k, &r, e)
 		return k, notices
 	})
 	if err != nil {
@@ -190,11 +191,11 @@ func (b *Backend) Complete(_ context.Context, r backend.CompleteRequest) (backen
 // Withdraw implements backend.Backend. It takes effect at once.
 func (b *Backend) Withdraw(r backend.WithdrawRequest) {
 	b.cleanUp(func() error {
-		return b.change(r.Key, false, func(k key, e env) (key, []notice) {
+		return b.change(r.Key, false, func(k rules.Key, e rules.Env) (rules.Key, []rules.Notice) {
 			if r.Share.Limit > 0 {
-				return withdrawShare(k, &r, e)
+				return rules.WithdrawShare(k, &r, e)
 			}
-			return withdraw(k, &r, e)
+			return rules.Withdraw(k, &r, e)
 		})
 	})
 }
@@ -236,8 +237,8 @@ func (b *Backend) Inspect(ctx context.Context, k *backend.Key, part backend.Reco
 	if err := endOf(ctx); err != nil {
 		return s, err
 	}
-	err = b.change(k, false, func(data key, e env) (key, []notice) {
-		data, s = inspect(data, k.Kind, part, e)
+	err = b.change(k, false, func(data rules.Key, e rules.Env) (rules.Key, []rules.Notice) {
+		data, s = rules.Inspect(data, k.Kind, part, e)
 		return data, nil
 	})
 	s.Record = slices.Clone(s.Record)
@@ -250,7 +251,7 @@ func (b *Backend) Revoke(ctx context.Context, k *backend.Key) error {
 		return err
 	}
 	id := b.space.newID()
-	return b.change(k, false, func(data key, e env) (key, []notice) { return revoke(data, id, e) })
+	return b.change(k, false, func(data rules.Key, e rules.Env) (rules.Key, []rules.Notice) { return rules.Revoke(data, id, e) })
 }
 
 // Clear implements backend.Backend.
@@ -259,9 +260,9 @@ func (b *Backend) Clear(ctx context.Context, r backend.ClearRequest) (reply back
 		return reply, err
 	}
 	id := b.space.newID()
-	err = b.change(r.Key, false, func(k key, e env) (key, []notice) {
-		var notices []notice
-		k, reply, notices = clearKey(k, &r, id, e)
+	err = b.change(r.Key, false, func(k rules.Key, e rules.Env) (rules.Key, []rules.Notice) {
+		var notices []rules.Notice
+		k, reply, notices = rules.Clear(k, &r, id, e)
 		return k, notices
 	})
 	return reply, err
@@ -273,9 +274,9 @@ func (b *Backend) ForceClear(ctx context.Context, r backend.ForceClearRequest) (
 		return reply, err
 	}
 	id := b.space.newID()
-	err = b.change(r.Key, false, func(k key, e env) (key, []notice) {
-		var notices []notice
-		k, reply, notices = forceClear(k, &r, id, e)
+	err = b.change(r.Key, false, func(k rules.Key, e rules.Env) (rules.Key, []rules.Notice) {
+		var notices []rules.Notice
+		k, reply, notices = rules.ForceClear(k, &r, id, e)
 		return k, notices
 	})
 	return reply, err
@@ -286,8 +287,8 @@ func (b *Backend) Park(ctx context.Context, r backend.ParkRequest) (reply backen
 	if err := endOf(ctx); err != nil {
 		return reply, err
 	}
-	err = b.change(r.Key, true, func(k key, e env) (key, []notice) {
-		k, reply = park(k, &r, e)
+	err = b.change(r.Key, true, func(k rules.Key, e rules.Env) (rules.Key, []rules.Notice) {
+		k, reply = rules.Park(k, &r, e)
 		return k, nil
 	})
 	if err != nil {
@@ -301,8 +302,8 @@ func (b *Backend) Unpark(ctx context.Context, r backend.UnparkRequest) (reply ba
 	if err := endOf(ctx); err != nil {
 		return reply, err
 	}
-	err = b.change(r.Key, false, func(k key, e env) (key, []notice) {
-		k, reply = unpark(k, &r, e)
+	err = b.change(r.Key, false, func(k rules.Key, e rules.Env) (rules.Key, []rules.Notice) {
+		k, reply = rules.Unpark(k, &r, e)
 		return k, nil
 	})
 	return reply, err
@@ -313,9 +314,9 @@ func (b *Backend) CallWaker(ctx context.Context, k *backend.Key) (received int, 
 	if err := endOf(ctx); err != nil {
 		return 0, err
 	}
-	err = b.change(k, false, func(data key, e env) (key, []notice) {
-		var notices []notice
-		data, received, notices = callWaker(data, k, e)
+	err = b.change(k, false, func(data rules.Key, e rules.Env) (rules.Key, []rules.Notice) {
+		var notices []rules.Notice
+		data, received, notices = rules.CallWaker(data, k, e)
 		return data, notices
 	})
 	return received, err

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/rules"
 )
 
 const (
@@ -26,7 +27,7 @@ const (
 // Space stores the keys of the Lockers of one process.
 type Space struct {
 	maxBytes int64
-	clock    func() instant
+	clock    func() rules.Instant
 	newID    func() string                 // returns an id for a revocation or a clear
 	until    func(time.Time) time.Duration // time.Until, except in tests
 
@@ -39,11 +40,11 @@ type Space struct {
 
 // entry is a key with data, waiters or parked entries.
 type entry struct {
-	key   key
+	key   rules.Key
 	of    backend.Key
 	bytes int64
-	due   instant // when a part of the data expires
-	index int     // in the heap
+	due   rules.Instant // when a part of the data expires
+	index int           // in the heap
 }
 
 // NewSpace returns an empty Space. maxBytes bounds the estimated memory of keys, records, queues
@@ -63,34 +64,34 @@ func NewSpace(maxBytes int64) (*Space, error) {
 
 // clock returns a clock that starts at the current time and never goes back. So tokens also grow
 // across a restart of the process, unless the system clock was set back.
-func clock() func() instant {
+func clock() func() rules.Instant {
 	start := time.Now()
 	base := start.UnixMicro()
-	return func() instant { return base + time.Since(start).Microseconds() }
+	return func() rules.Instant { return base + time.Since(start).Microseconds() }
 }
 
 // change applies a rule to a key. If grows is set, it discards a result that needs more memory than
 // is available, and returns an error.
-func (b *Backend) change(k *backend.Key, grows bool, rule func(key, env) (key, []notice)) error {
+func (b *Backend) change(k *backend.Key, grows bool, rule func(rules.Key, rules.Env) (rules.Key, []rules.Notice)) error {
 	s := b.space
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if b.isClosed() {
 		return backend.ErrClosed
 	}
-	e := env{now: s.clock(), locker: b.o.Locker, listeners: func(locker string) int { return len(s.listeners[locker]) }}
-	s.expire(e.now, duePerCall)
+	e := rules.Env{Now: s.clock(), Locker: b.o.Locker, Listeners: func(locker string) int { return len(s.listeners[locker]) }}
+	s.expire(e.Now, duePerCall)
 	old := s.keys[k.Stored[0]]
 	if old == nil {
 		old = &entry{of: *k}
 	}
 	data, notices := rule(old.key, e)
 	if more := size(k, &data) - old.bytes; grows && more > 0 && s.bytes+more > s.maxBytes {
-		if s.expire(e.now, len(s.due)); s.bytes+more > s.maxBytes {
+		if s.expire(e.Now, len(s.due)); s.bytes+more > s.maxBytes {
 			return s.full(k, more)
 		}
 	}
-	s.put(old, data, e.now)
+	s.put(old, data, e.Now)
 	s.notify(notices)
 	return nil
 }
@@ -100,10 +101,10 @@ func (s *Space) full(k *backend.Key, more int64) error {
 }
 
 // put stores the data of an entry, or removes the entry if it has none.
-func (s *Space) put(e *entry, data key, now instant) {
+func (s *Space) put(e *entry, data rules.Key, now rules.Instant) {
 	stored, known := e.of.Stored[0], e.bytes > 0
 	s.bytes -= e.bytes
-	if data.empty() && len(data.queue) == 0 && len(data.parked) == 0 {
+	if data.Empty() && len(data.Queue) == 0 && len(data.Parked) == 0 {
 		if known {
 			delete(s.keys, stored)
 			heap.Remove(&s.due, e.index)
@@ -111,7 +112,7 @@ func (s *Space) put(e *entry, data key, now instant) {
 		}
 		return
 	}
-	e.key, e.bytes, e.due = data, size(&e.of, &data), data.nextEnd(now)
+	e.key, e.bytes, e.due = data, size(&e.of, &data), data.NextEnd(now)
 	s.bytes += e.bytes
 	if known {
 		heap.Fix(&s.due, e.index)
@@ -122,39 +123,25 @@ func (s *Space) put(e *entry, data key, now instant) {
 }
 
 // expire removes expired data of at most limit keys.
-func (s *Space) expire(now instant, limit int) {
+func (s *Space) expire(now rules.Instant, limit int) {
 	for ; limit > 0 && len(s.due) > 0 && s.due[0].due <= now; limit-- {
 		e := s.due[0]
 		data := e.key
-		data.expire(now)
+		data.Expire(now)
 		s.put(e, data, now)
 	}
 }
 
-// nextEnd returns the first time after now at which expire removes something of k.
-func (k *key) nextEnd(now instant) instant {
-	next := max(k.expires, k.queueExpires, k.parkedExpires)
-	for _, end := range []instant{k.expires, k.queueExpires, k.parkedExpires} {
-		if end > now {
-			next = min(next, end)
-		}
-	}
-	if k.state == done && k.end > now {
-		next = min(next, k.end)
-	}
-	return next
-}
-
 // size estimates the memory that a key takes.
-func size(of *backend.Key, k *key) int64 {
-	n := entryBytes + 3*len(of.Name) + len(k.owner) + len(k.locker) + len(k.holder) + len(k.fingerprint) + len(k.completedBy) + len(k.waker)
-	for _, p := range k.parked {
-		n += parkedBytes + len(p.text)
+func size(of *backend.Key, k *rules.Key) int64 {
+	n := entryBytes + 3*len(of.Name) + len(k.Owner) + len(k.Locker) + len(k.Holder) + len(k.Fingerprint) + len(k.CompletedBy) + len(k.Waker)
+	for _, p := range k.Parked {
+		n += parkedBytes + len(p.Text)
 	}
-	for i := range k.shares {
-		n += shareBytes + len(k.shares[i].holder)
+	for i := range k.Shares {
+		n += shareBytes + len(k.Shares[i].Holder)
 	}
-	return int64(n + len(k.record) + idBytes*len(k.ended) + waiterBytes*len(k.queue))
+	return int64(n + len(k.Record) + idBytes*len(k.Ended) + waiterBytes*len(k.Queue))
 }
 
 // dueHeap orders the entries by due.
@@ -190,9 +177,9 @@ type listener struct {
 }
 
 // notify adds notifications to their listeners. The caller holds mu.
-func (s *Space) notify(notices []notice) {
+func (s *Space) notify(notices []rules.Notice) {
 	for _, n := range notices {
-		for _, l := range s.listeners[n.locker] {
+		for _, l := range s.listeners[n.Locker] {
 			l.waiting = append(l.waiting, n.Notification)
 			select {
 			case l.signal <- struct{}{}:

@@ -1,0 +1,149 @@
+package rules
+
+import (
+	"slices"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+)
+
+// This file contains the rules of what operators call. They have the form of those in rules.go.
+
+// Inspect returns the state of a key.
+func Inspect(k Key, kind backend.Kind, part backend.RecordPart, e Env) (Key, backend.Status) {
+	k.Expire(e.Now)
+	stored := k
+	k.clampEnd(e.Now)
+	if !k.Plain {
+		stored = k
+	}
+	s := backend.Status{
+		State: backend.StateFree, Holder: k.Holder, Token: k.lastToken(), Attempt: int(k.Attempts), Queue: len(k.Queue), Revoked: k.Revoked,
+		Parked: len(k.Parked), ParkedFor: k.oldestParked(e.Now),
+	}
+	if s.Parked > 0 {
+		s.OldestParked = k.Parked[0].Text
+	}
+	if k.Token > 0 {
+		s.HeldFor = k.heldFor(e.Now)
+	}
+	if k.State == Held {
+		s.Locker = k.Locker
+	}
+	if s.Token > 0 {
+		s.GrantedAt = time.UnixMicro(s.Token)
+	}
+	if k.live(e.Now) {
+		s.Remaining = duration(k.End - e.Now)
+	}
+	left := max(k.left(e.Now), 0)
+	switch {
+	case k.State == Done:
+		if k.End != 0 {
+			left = max(min(left, k.End-e.Now), 0)
+		}
+		s.State, s.KeepLeft, s.Record = backend.StateDone, duration(left), k.recordPart(part)
+	case k.State == Held && k.live(e.Now):
+		s.State, s.Lease = backend.StateHeld, duration(k.Length)
+	case kind == backend.KindOnce && (k.State == Held || k.Abandoned):
+		s.State, s.KeepLeft = backend.StateAbandoned, duration(left)
+	case k.State == Reserved && k.live(e.Now):
+		s.State = backend.StateReserved
+	case k.State == Cooling && k.live(e.Now):
+		s.State = backend.StateCooling
+	default:
+		s.Died = k.State == Held || k.Abandoned
+	}
+	if k.State == Shared && k.live(e.Now) {
+		k.inspectShares(&s, e.Now)
+		s.Died = false
+	}
+	return stored, s
+}
+
+// Revoke marks a hold as revoked, so that its renewals fail. The key stays held until the holder
+// releases it or the lease expires. id names the revocation, so that a repeat does not revoke the
+// next hold.
+func Revoke(k Key, id string, e Env) (Key, []Notice) {
+	k.Expire(e.Now)
+	k.clampEnd(e.Now)
+	k.unfold(e.Now)
+	if slices.Contains(k.Ended, id) {
+		return k, nil
+	}
+	k.remember(id, e.Now)
+	if !k.live(e.Now) || k.State != Held && !k.sharesHeld(e.Now) {
+		return k, nil
+	}
+	k.Revoked = true
+	if k.State == Shared {
+		return k, k.revokeShares(e.Now)
+	}
+	return k, []Notice{{k.Locker, backend.Notification{Event: backend.EventRevoked, Request: k.Owner}}}
+}
+
+// Clear frees a key that is not held, and forgets its record. It keeps the greatest token. id
+// names the request, so that a repeat does not clear newer data.
+func Clear(k Key, r *backend.ClearRequest, id string, e Env) (Key, backend.ClearReply, []Notice) {
+	k.Expire(e.Now)
+	k.clampEnd(e.Now)
+	k.unfold(e.Now)
+	if slices.Contains(k.Ended, id) {
+		return k, backend.Cleared, nil
+	}
+	_, closed := k.sweep(e.Now)
+	notices := k.passPhase(closed, e)
+	same := k.lastToken() == r.Token && (k.State == Done) == r.Done
+	switch {
+	case r.Condition == backend.ClearIfUnreadable || r.Condition == backend.ClearIfSame && !same:
+		return k, backend.ClearChanged, notices
+	case k.State == Held && k.live(e.Now) || k.HeldWeights() > 0:
+		return k, backend.ClearHeld, notices
+	case k.Empty():
+		k.remember(id, e.Now)
+		return k, backend.Cleared, notices
+	}
+	k.keep(backend.FreeTTL, e.Now)
+	if k.State == Held { // it may have used all tokens of its grant
+		k.Used = k.greatestToken()
+	}
+	k.Abandoned, k.Holder, k.Fingerprint, k.Attempts, k.Record, k.CompletedBy = false, "", "", 0, nil, ""
+	if k.State != Reserved {
+		k.closePhase()
+		notices = k.reserve(e)
+	} else {
+		k.outlive(ceilMillis(reserveTime)+minute, e.Now) // as in reserve
+	}
+	k.keepWaker(e.Now)
+	k.remember(id, e.Now)
+	return k, backend.Cleared, notices
+}
+
+// ForceClear ends the lease of a holder that has died, as if it had expired. The rest of the data
+// stays, so that every request finds an expired hold. The key remembers the id of the hold, because
+// a late duplicate of its acquire may arrive after the takeover. id names the request, so that a
+// repeat does nothing.
+func ForceClear(k Key, r *backend.ForceClearRequest, id string, e Env) (Key, backend.ForceClearReply, []Notice) {
+	k.Expire(e.Now)
+	k.clampEnd(e.Now)
+	k.unfold(e.Now)
+	early := micros(r.Silent) - (k.Length - (k.End - e.Now))
+	switch {
+	case slices.Contains(k.Ended, id):
+		return k, backend.ForceClearReply{Outcome: backend.Cleared}, nil
+	case k.State != Held || k.Token != r.Token || k.Locker != r.Locker:
+		return k, backend.ForceClearReply{Outcome: backend.ClearChanged}, nil
+	case early > 0:
+		return k, backend.ForceClearReply{Outcome: backend.ClearHeld, Wait: duration(early)}, nil
+	}
+	k.remember(k.Owner, e.Now)
+	k.remember(id, e.Now)
+	notices := []Notice{{k.Locker, backend.Notification{Event: backend.EventRevoked, Request: k.Owner}}}
+	k.End = e.Now
+	notices = append(notices, k.announce(e)...)
+	k.End = 0 // the lease has ended, even if the clock is set back
+	if k.Waker != "" && len(k.Queue) == 0 {
+		notices = append(notices, wakeNotice(k, r.Key))
+	}
+	return k, backend.ForceClearReply{Outcome: backend.Cleared}, notices
+}
