@@ -109,12 +109,13 @@ func TestPeer_redsyncFailedExtendReleases(t *testing.T) {
 	for name, plant := range faultKinds {
 		peers(t, func(t *testing.T, p *peerPair) {
 			le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{NoRenew: true}))
-			f := plant(p.faults, locktest.Script("renew"))
+			f, again := plant(p.faults, locktest.Script("renew")), plant(p.faults, locktest.Script("renew")) // after one fault the repeat succeeds
 			err := le.Extend(t.Context(), time.Minute)
 			if cut := strings.HasSuffix(name, "cut"); cut && err != nil || !cut && !errors.Is(err, lockcore.ErrUnavailable) { // after a cut it is sent again
 				t.Errorf("%s: %v", name, err)
 			}
 			f.Deliver()
+			again.Deliver()
 			time.Sleep(20 * time.Second)
 			p.stillHeld(le)
 		})

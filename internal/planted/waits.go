@@ -62,6 +62,16 @@ func waits() []mistake {
 			pkg:   "lockcore", test: "TestRetryBrokenConnection",
 		},
 		{
+			name: "slow-reply-given-up", what: "A reply that a slow server has not sent yet is taken for lost.",
+			edits: []edit{{"lost-reply-proved", always()}},
+			pkg:   "lockcore", test: "TestLostReplySlowServer",
+		},
+		{
+			name: "lost-replies-without-limit", what: "A server that answers PING but no script gets a new command every 0.3 s.",
+			edits: []edit{{"lost-reply-once", skip()}},
+			pkg:   "lockcore", test: "TestLostReplyTwice",
+		},
+		{
 			name: "asker-fails-alone", what: "A leader that gives up passes the leadership to no waiter.",
 			edits: []edit{{"leader-gives-up", skip()}},
 			pkg:   "lockcore", test: "TestPeer_rueidislockAskerGivesUp",

@@ -50,6 +50,7 @@ type endpoints struct {
 type endpoint struct {
 	heldUp atomic.Int64 // dials that are still running after their callers have returned
 	silent atomic.Int64 // start of the latest read that got no reply in time; connections without a reply since then may be dead
+	lostReplies
 }
 
 func newEndpoints() *endpoints { return &endpoints{start: time.Now()} }
@@ -57,7 +58,7 @@ func newEndpoints() *endpoints { return &endpoints{start: time.Now()} }
 func (e *endpoints) at(addr string) *endpoint {
 	p, ok := e.byAddr.Load(addr)
 	if !ok {
-		p, _ = e.byAddr.LoadOrStore(addr, new(endpoint))
+		p, _ = e.byAddr.LoadOrStore(addr, newEndpoint(e))
 	}
 	return p.(*endpoint) //nolint:errcheck,forcetypeassert // nothing else is stored
 }
@@ -93,11 +94,14 @@ func endWith(ctx context.Context, next dialer, dials *dials, over error) dialer 
 		dial, cancel := context.WithCancel(dial)
 		defer context.AfterFunc(ctx, cancel)()
 		made, returned := make(chan result), make(chan struct{})
+		ask := func() bool {
+			return ask(ctx, func(dial context.Context) (net.Conn, error) { return next(dial, network, addr) })
+		}
 		go func() { // ends when next returns; closes a connection that arrives after the caller has returned
 			defer cancel()
 			conn, err := next(dial, network, addr)
 			if err == nil {
-				conn = bind(ctx, network, conn, dials, to)
+				conn = bind(ctx, network, conn, dials, to, ask)
 			}
 			select {
 			case made <- result{conn, err}:

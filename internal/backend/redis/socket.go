@@ -16,13 +16,18 @@ var errSilent = errors.New("the connection has been silent since another one got
 
 // bind returns conn as a socket, which is closed when ctx ends. If conn is closed first, it is no
 // longer registered with ctx.
-func bind(ctx context.Context, network string, conn net.Conn, dials *dials, to *endpoint) net.Conn {
-	s := &socket{Conn: conn, network: network, dials: dials, to: to, unbind: context.AfterFunc(ctx, func() { _ = conn.Close() })}
+//
+// ask is for endpoint.ask.
+func bind(ctx context.Context, network string, conn net.Conn, dials *dials, to *endpoint, ask func() bool) net.Conn {
+	s := &socket{Conn: conn, network: network, dials: dials, to: to, ask: ask, unbind: context.AfterFunc(ctx, func() { _ = conn.Close() })}
 	s.heard.Store(dials.to.now())
 	if c, ok := conn.(syscall.Conn); ok {
 		if raw, err := c.SyscallConn(); err == nil {
 			s.raw = raw
 		}
+	}
+	if dials.patience > 0 {
+		to.add(s)
 	}
 	return s
 }
@@ -52,16 +57,20 @@ type socket struct {
 	raw     syscall.RawConn // nil if Conn has no socket, such as a TLS connection
 	dials   *dials
 	to      *endpoint
+	ask     func() bool
 	heard   atomic.Int64 // end of the last read that received data, or of the dial
+	awaits  atomic.Int64 // start of a read that waits for the first byte of a reply; 0: none; cut: endpoint.cutSilent ends it
 
-	// Not used at the same time, because go-redis exchanges HELLO on one goroutine, and later calls
-	// only read replied.
+	// Not used at the same time, because go-redis writes a command and reads its reply on one
+	// goroutine.
 	replied bool  // a read has received data
+	asked   bool  // a command was written, and no read has begun since
 	refused error // of all reads and writes, after one that failed before any data was received
 }
 
 func (s *socket) Close() error {
 	s.unbind()
+	s.to.remove(s)
 	return s.Conn.Close()
 }
 
@@ -90,6 +99,7 @@ func (s *socket) Write(b []byte) (int, error) {
 	if err != nil && !s.replied {
 		err = s.refuse(err)
 	}
+	s.asked = s.replied // the reply to HELLO is not awaited, because no command has been sent
 	return n, err
 }
 
@@ -115,10 +125,22 @@ func (s *socket) read(b []byte) (int, error) {
 	if s.dials.patience == 0 {
 		return s.Conn.Read(b)
 	}
-	start := s.dials.to.now()
+	start, awaits := s.dials.to.now(), s.asked
+	if awaits {
+		s.asked = false
+		s.awaits.Store(start)
+		s.to.watch()
+	}
 	n, err := s.Conn.Read(b)
+	if awaits && !s.awaits.CompareAndSwap(start, 0) {
+		return 0, os.ErrDeadlineExceeded
+	}
 	if n > 0 {
-		s.heard.Store(s.dials.to.now())
+		now := s.dials.to.now()
+		s.heard.Store(now)
+		if awaits && now-start > int64(quickReply) {
+			s.to.bePatient(now)
+		}
 	} else if errors.Is(err, os.ErrDeadlineExceeded) && s.dials.to.now()-start >= int64(s.dials.patience) {
 		s.to.suspect(start)
 	}
