@@ -77,11 +77,7 @@ func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 	var reply backend.AcquireReply
 	err := b.change(r.Key, true, func(k rules.Key, e rules.Env) (rules.Key, []rules.Notice) {
 		var notices []rules.Notice
-		if r.Share.Limit > 0 {
-			k, reply, notices = rules.AcquireShare(k, &r, e)
-		} else {
-			k, reply = rules.Acquire(k, &r, e)
-		}
+		k, reply, notices = rules.Acquire(k, &r, e)
 		return k, notices
 	})
 	if err != nil {
@@ -107,11 +103,7 @@ func (b *Backend) Extend(ctx context.Context, r backend.RenewRequest) (reply bac
 		return backend.RenewReply{Err: err}, sent
 	}
 	reply.Err = b.change(r.Key, false, func(k rules.Key, e rules.Env) (rules.Key, []rules.Notice) {
-		if r.Share.Limit > 0 {
-			k, reply.Verdict = rules.RenewShare(k, &r, e)
-		} else {
-			k, reply.Verdict = rules.Renew(k, &r, e)
-		}
+		k, reply.Verdict = rules.Renew(k, &r, e)
 		return k, nil
 	})
 	return reply, sent
@@ -154,20 +146,13 @@ func (b *Backend) Release(_ context.Context, r backend.ReleaseRequest) (backend.
 }
 
 func (b *Backend) release(r *backend.ReleaseRequest, reply *backend.ReleaseReply) error {
-	timed, cooldown := *r, rules.Span(0)
+	cooldown := rules.Span(0)
 	if !r.CoolUntil.IsZero() && !r.Abandon {
-		left := max(b.space.until(r.CoolUntil), 0)
-		cooldown, timed.Retention = left.Microseconds(), r.Retention+left
+		cooldown = max(b.space.until(r.CoolUntil), 0).Microseconds()
 	}
 	return b.change(r.Key, false, func(k rules.Key, e rules.Env) (rules.Key, []rules.Notice) {
 		var notices []rules.Notice
-		if r.Share.Limit > 0 {
-			k, *reply, notices = rules.ReleaseShare(k, r, cooldown, e)
-		} else if r.Next != nil {
-			k, *reply, notices = rules.ReleaseAndAcquire(k, r, e)
-		} else {
-			k, *reply, notices = rules.Release(k, &timed, cooldown, e)
-		}
+		k, *reply, notices = rules.Release(k, r, cooldown, e)
 		return k, notices
 	})
 }
@@ -191,12 +176,7 @@ func (b *Backend) Complete(_ context.Context, r backend.CompleteRequest) (backen
 // Withdraw implements backend.Backend. It takes effect at once.
 func (b *Backend) Withdraw(r backend.WithdrawRequest) {
 	b.cleanUp(func() error {
-		return b.change(r.Key, false, func(k rules.Key, e rules.Env) (rules.Key, []rules.Notice) {
-			if r.Share.Limit > 0 {
-				return rules.WithdrawShare(k, &r, e)
-			}
-			return rules.Withdraw(k, &r, e)
-		})
+		return b.change(r.Key, false, func(k rules.Key, e rules.Env) (rules.Key, []rules.Notice) { return rules.Withdraw(k, &r, e) })
 	})
 }
 

@@ -45,8 +45,16 @@ type Notice struct {
 	backend.Notification
 }
 
-// Acquire grants the key to a request, or returns why the request does not get it.
-func Acquire(k Key, r *backend.AcquireRequest, e Env) (Key, backend.AcquireReply) {
+// Acquire grants the key or a share of it to a request, or returns why the request does not get it.
+func Acquire(k Key, r *backend.AcquireRequest, e Env) (Key, backend.AcquireReply, []Notice) {
+	if r.Share.Limit > 0 {
+		return acquireShare(k, r, e)
+	}
+	k, reply := acquire(k, r, e)
+	return k, reply, nil
+}
+
+func acquire(k Key, r *backend.AcquireRequest, e Env) (Key, backend.AcquireReply) {
 	k.Expire(e.Now)
 	if r.First && k.Empty() {
 		k.grant(0, r, e)
@@ -151,6 +159,9 @@ func busy(k Key, r *backend.AcquireRequest, e Env, differs bool) (Key, backend.A
 
 // Renew extends a lease. It never shortens a lease and never revives an expired one.
 func Renew(k Key, r *backend.RenewRequest, e Env) (Key, backend.Verdict) {
+	if r.Share.Limit > 0 {
+		return renewShare(k, r, e)
+	}
 	k.Expire(e.Now)
 	if k.State != Held || k.Owner != r.ID {
 		return k, backend.VerdictLost
@@ -172,9 +183,16 @@ func Renew(k Key, r *backend.RenewRequest, e Env) (Key, backend.Verdict) {
 	return k, backend.VerdictKept
 }
 
-// Release ends a hold: the key becomes free, reserved, cooling or abandoned. During cooldown no
-// request gets the key. An abandoned key never cools.
+// Release ends a hold: the key becomes free, reserved, cooling or abandoned. During cooldown, the
+// time until r.CoolUntil, no request gets the key, or the weight of the share. An abandoned key
+// never cools. If r.Next is set, Release acquires the key again if no other process waits.
 func Release(k Key, r *backend.ReleaseRequest, cooldown Span, e Env) (Key, backend.ReleaseReply, []Notice) {
+	switch {
+	case r.Share.Limit > 0:
+		return endShare(k, ending{id: r.ID, cooldown: cooldown, repeated: r.Repeated, retention: r.Retention}, e)
+	case r.Next != nil:
+		return releaseAndAcquire(k, r, e)
+	}
 	k.Expire(e.Now)
 	if k.Plain && r.Plain && !r.Repeated && !r.Abandon && cooldown == 0 {
 		switch {
@@ -197,7 +215,7 @@ func Release(k Key, r *backend.ReleaseRequest, cooldown Span, e Env) (Key, backe
 		k.forget()
 		return k, backend.ReleaseReply{Released: true}, nil
 	}
-	k.keep(r.Retention, e.Now)
+	k.keep(r.Retention+duration(cooldown), e.Now)
 	k.free()
 	if k.Abandoned = r.Abandon; !r.Abandon {
 		k.Holder, k.Fingerprint = "", ""
@@ -216,9 +234,9 @@ func Release(k Key, r *backend.ReleaseRequest, cooldown Span, e Env) (Key, backe
 	return k, backend.ReleaseReply{Released: true, Parked: k.State == Free && k.Waker != ""}, notices
 }
 
-// ReleaseAndAcquire ends a hold of an exclusive key, and acquires the key again for r.Next if no
+// releaseAndAcquire ends a hold of an exclusive key, and acquires the key again for r.Next if no
 // other process waits.
-func ReleaseAndAcquire(k Key, r *backend.ReleaseRequest, e Env) (Key, backend.ReleaseReply, []Notice) {
+func releaseAndAcquire(k Key, r *backend.ReleaseRequest, e Env) (Key, backend.ReleaseReply, []Notice) {
 	k.Expire(e.Now)
 	k.clampEnd(e.Now)
 	k.unfold(e.Now)
@@ -258,6 +276,10 @@ func ReleaseAndAcquire(k Key, r *backend.ReleaseRequest, e Env) (Key, backend.Re
 // Withdraw removes a request that never ran: its queue entry, its reservation or its grant. An
 // abandoned key stays abandoned.
 func Withdraw(k Key, r *backend.WithdrawRequest, e Env) (Key, []Notice) {
+	if r.Share.Limit > 0 {
+		k, _, notices := endShare(k, ending{key: r.Key, id: r.ID, repeated: r.Repeated, queued: true, retention: r.Retention}, e)
+		return k, notices
+	}
 	k.Expire(e.Now)
 	k.clampEnd(e.Now)
 	k.unfold(e.Now)

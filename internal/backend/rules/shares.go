@@ -49,8 +49,8 @@ func ShareText(id string, s backend.Share) string {
 	return fmt.Sprintf("%s/%d/%d/", id, s.Limit, s.Weight)
 }
 
-// AcquireShare grants a share of the key to a request, or returns why the request does not get one.
-func AcquireShare(k Key, r *backend.AcquireRequest, e Env) (Key, backend.AcquireReply, []Notice) {
+// acquireShare grants a share of the key to a request, or returns why the request does not get one.
+func acquireShare(k Key, r *backend.AcquireRequest, e Env) (Key, backend.AcquireReply, []Notice) {
 	k.Expire(e.Now)
 	k.unfold(e.Now)
 	k.clampEnd(e.Now)
@@ -102,8 +102,8 @@ func busyShare(k Key, r *backend.AcquireRequest, e Env, notices []Notice) (Key, 
 	return k, reply, notices
 }
 
-// RenewShare extends a share. It never shortens a share and never revives an expired one.
-func RenewShare(k Key, r *backend.RenewRequest, e Env) (Key, backend.Verdict) {
+// renewShare extends a share. It never shortens a share and never revives an expired one.
+func renewShare(k Key, r *backend.RenewRequest, e Env) (Key, backend.Verdict) {
 	k.Expire(e.Now)
 	if !k.Plain {
 		k.clampEnd(e.Now)
@@ -123,18 +123,6 @@ func RenewShare(k Key, r *backend.RenewRequest, e Env) (Key, backend.Verdict) {
 	k.admit(s, micros(r.Lease), e.Now)
 	k.Holder, k.Locker = holder, locker
 	return k, backend.VerdictKept
-}
-
-// ReleaseShare ends a share. During the cooldown no other request gets its weight.
-func ReleaseShare(k Key, r *backend.ReleaseRequest, cooldown Span, e Env) (Key, backend.ReleaseReply, []Notice) {
-	return endShare(k, ending{key: r.Key, id: r.ID, cooldown: cooldown, repeated: r.Repeated, retention: r.Retention}, e)
-}
-
-// WithdrawShare withdraws a request for a share that never ran: its queue entry, its reservation or
-// its share.
-func WithdrawShare(k Key, r *backend.WithdrawRequest, e Env) (Key, []Notice) {
-	k, _, notices := endShare(k, ending{key: r.Key, id: r.ID, repeated: r.Repeated, queued: true, retention: r.Retention}, e)
-	return k, notices
 }
 
 // ending is the end of a share, or the withdrawal of a request for one.
