@@ -872,13 +872,15 @@ func TestDifferentialReal(t *testing.T) {
 	t.Logf("seed %d, TTLs may differ by %v: %v", seed, s.spread(), c.counts)
 }
 
-// TestDifferentialFixed runs the same operations each time. internal/planted runs it.
+// TestDifferentialFixed runs the same operations each time. internal/planted runs it. The seed is
+// one whose operations find all mistakes.
 func TestDifferentialFixed(t *testing.T) {
+	const seed = 5
 	tm := virtual
 	tm.often = 10
-	c := compare(t, 1, newMini(t, scriptTexts(t)), tm)
+	c := compare(t, seed, newMini(t, scriptTexts(t)), tm)
 	c.run(3_000)
-	c.report(1)
+	c.report(seed)
 }
 
 // mistakes are planted into the scripts. internal/planted plants others into the rules.

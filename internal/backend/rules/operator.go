@@ -63,12 +63,16 @@ func Inspect(k Key, kind backend.Kind, part backend.RecordPart, e Env) (Key, bac
 
 // Revoke marks a hold as revoked, so that its renewals fail. The key stays held until the holder
 // releases it or the lease expires. id names the revocation, so that a repeat does not revoke the
-// next hold.
+// next hold. A repeat notifies the holders of revoked shares again, because a backend may notify
+// many holders in several steps.
 func Revoke(k Key, id string, e Env) (Key, []Notice) {
 	k.Expire(e.Now)
 	k.clampEnd(e.Now)
 	k.unfold(e.Now)
 	if slices.Contains(k.Ended, id) {
+		if k.State == Shared && k.Revoked {
+			return k, k.revokeShares(e.Now)
+		}
 		return k, nil
 	}
 	k.remember(id, e.Now)
