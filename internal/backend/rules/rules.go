@@ -4,7 +4,8 @@
 //
 // Package memory applies the rules to keys in the memory of the process. The scripts of
 // backend/redis have the same rules, and a test of package memory compares them. The scripts also
-// return an error for data that they cannot read (BADFIELD), which cannot occur here.
+// return an error for data that they cannot read (BADFIELD), which cannot occur here. Encode turns
+// the data of a key into bytes, for a backend that stores it in a row.
 package rules
 
 import (
