@@ -3,9 +3,7 @@ package doctor_test
 import (
 	"bytes"
 	"context"
-	"io/fs"
 	"net"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/doctor"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -166,13 +165,8 @@ func TestCheckTriesAllCommands(t *testing.T) {
 		return slices.Compact(names)
 	}
 	var all strings.Builder
-	scripts := os.DirFS("../internal/backend/redis/scripts")
-	files, err := fs.Glob(scripts, "*.lua")
-	ok(t, err)
-	for _, name := range files {
-		b, err := fs.ReadFile(scripts, name)
-		ok(t, err)
-		all.Write(b)
+	for _, text := range wire.Texts() {
+		all.WriteString(text)
 	}
 	used, tried := called(all.String(), `\bp?call\('([A-Z]+)'`), called(doctor.Probe, `try\('([A-Z]+)'`)
 	if len(used) < 10 || !slices.Equal(used, tried) {

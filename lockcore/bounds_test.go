@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/doctor"
-	redisbackend "github.com/holdfast-go/holdfast/internal/backend/redis"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
@@ -178,7 +178,7 @@ func TestReplyRate(t *testing.T) {
 		"over":                      {int64(5)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &scripted{reply: reply, sha: redisbackend.Scripts()["acquire"].Hash()}
+			s := &scripted{reply: reply, sha: fmt.Sprint(wire.Acquire.SHA[1])}
 			m := redistest.Bubble(t)
 			rdb := m.Client(t)
 			rdb.AddHook(s)

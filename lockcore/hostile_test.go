@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	redisbackend "github.com/holdfast-go/holdfast/internal/backend/redis"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
@@ -28,8 +28,7 @@ type badReply struct {
 }
 
 func (c *badReply) Write(b []byte) (int, error) {
-	sha, text := redisbackend.Scripts()["rotate"].Hash(), redisbackend.Texts()["rotate"]
-	c.now = bytes.Contains(b, []byte(sha)) || bytes.Contains(b, []byte(text))
+	c.now = bytes.Contains(b, fmt.Append(nil, wire.Rotate.SHA[1])) || bytes.Contains(b, []byte(wire.Rotate.Text))
 	return c.Conn.Write(b)
 }
 

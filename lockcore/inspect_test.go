@@ -10,7 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	redisbackend "github.com/holdfast-go/holdfast/internal/backend/redis"
+	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -136,11 +137,11 @@ func TestLookRecords(t *testing.T) {
 		if err := w.must(le, err).Complete(t.Context(), []byte(strings.Repeat("x", 1<<20)), time.Hour); err != nil {
 			t.Fatal(err)
 		}
-		for record, want := range map[int]int{0: 12, 1: 13} {
-			keys := storedNames(lockcore.KindOnce, "k")
-			reply, err := redisbackend.Scripts()["inspect"].Run(t.Context(), w.rdb, []string{keys[0], keys[1], keys[0] + ":p"}, record).Slice()
-			if err != nil || len(reply) != want {
-				t.Errorf("inspect.lua returns %d values, %v", len(reply), err)
+		key := backend.Key{Kind: backend.KindOnce, Name: "k", Stored: storedNames(lockcore.KindOnce, "k")}
+		for part, want := range map[backend.RecordPart]int{backend.NoRecord: 12, backend.WholeRecord: 13} {
+			reply, err := new(wire.Sender).Inspect(&key, part).Run(t.Context(), w.rdb)
+			if n := len(wire.Elements(reply)); err != nil || n != want {
+				t.Errorf("inspect.lua returns %d values, %v", n, err)
 			}
 		}
 		if _, rec, err := inspectRecord(t.Context(), l, "k"); err != nil || len(rec.Data) != 1<<20 {

@@ -11,7 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
-	redisbackend "github.com/holdfast-go/holdfast/internal/backend/redis"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 	"github.com/holdfast-go/holdfast/internal/chaos"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -92,7 +92,7 @@ func (w *world) must(le *lockcore.Lease, err error) *lockcore.Lease {
 
 // storedNames returns the names of a key in Redis under the default prefix.
 func storedNames(kind lockcore.Kind, key string) [2]string {
-	return redisbackend.StoredNames("holdfast", backend.Kind(kind), key)
+	return wire.StoredNames("holdfast", backend.Kind(kind), key)
 }
 
 var noWait = lockcore.Terms{Wait: lockcore.NoWait}

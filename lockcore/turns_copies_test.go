@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	redisbackend "github.com/holdfast-go/holdfast/internal/backend/redis"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -50,8 +50,8 @@ func newQueue(t *testing.T) *queue {
 	o := q.dial()
 	o.Dialer = q.sent.Dial(q.faults.Dial(o.Dialer))
 	warm := redis.NewClient(o) // loads the scripts, and shows their names to the faults and the counter
-	for _, s := range redisbackend.Scripts() {
-		if err := s.Load(t.Context(), warm).Err(); err != nil {
+	for _, s := range wire.Scripts() {
+		if err := warm.ScriptLoad(t.Context(), s.Text).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}

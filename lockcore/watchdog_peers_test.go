@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	redisbackend "github.com/holdfast-go/holdfast/internal/backend/redis"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
@@ -30,8 +30,8 @@ func peers(t *testing.T, test func(t *testing.T, p *peerPair)) {
 		p.a, p.faults, p.sent = l, faults, count
 		p.b, _, _ = p.locker(lockcore.Options{})
 		client := p.client(faults, count)
-		for _, s := range redisbackend.Scripts() { // shows the names of the scripts to the faults and the counter
-			_ = s.Load(t.Context(), client)
+		for _, s := range wire.Scripts() { // shows the names of the scripts to the faults and the counter
+			_ = client.ScriptLoad(t.Context(), s.Text)
 		}
 		count.Reset()
 		test(t, p)

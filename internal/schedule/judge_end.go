@@ -74,7 +74,7 @@ func (j *judge) left(c *command, r *reply, heard []string) {
 
 // leftFree judges the notifications of a withdrawal that freed the key.
 func (j *judge) leftFree(c *command, heard []string) {
-	turns := slices.DeleteFunc(slices.Clone(heard), func(h string) bool { return h == wakeMessage })
+	turns := slices.DeleteFunc(slices.Clone(heard), func(h string) bool { return h[0] == 'p' })
 	j.passed(turns)
 	if wakes := len(turns) < len(heard); j.reserved == "" {
 		j.says(c, wakes)

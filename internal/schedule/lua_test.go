@@ -5,14 +5,14 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/holdfast-go/holdfast/internal/backend/redis"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 	"github.com/holdfast-go/holdfast/internal/schedule"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
 // TestLikeMiniredis runs the same schedules on a schedule.Lua and on miniredis.
 func TestLikeMiniredis(t *testing.T) {
-	s, n := newBoth(t, redis.Texts()), testlevel.Pick(t, 15, 300, 10_000)
+	s, n := newBoth(t, wire.Texts()), testlevel.Pick(t, 15, 300, 10_000)
 	for i := range uint64(n) { //nolint:gosec // it is not negative
 		if _, v := schedule.Run(s, *seed+i); v != nil || s.diff != "" {
 			t.Fatalf("-args -seed %d: %v, %s", *seed+i, v, s.diff)

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/holdfast-go/holdfast/internal/backend/redis"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 	"github.com/holdfast-go/holdfast/internal/schedule"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
@@ -137,7 +137,7 @@ var mistakes = []struct {
 
 // TestTrace checks that the trace of a failure is short and that its last line is the failure.
 func TestTrace(t *testing.T) {
-	texts := redis.Texts()
+	texts := wire.Texts()
 	texts["release"] = strings.ReplaceAll(texts["release"], "or v[2] ~= grant_id then", "then")
 	s, err := schedule.NewLua(texts)
 	if err != nil {
@@ -160,7 +160,7 @@ func TestTrace(t *testing.T) {
 
 // TestMistakesFit checks that the scripts contain the text that each mistake replaces.
 func TestMistakesFit(t *testing.T) {
-	texts := redis.Texts()
+	texts := wire.Texts()
 	for _, m := range mistakes {
 		if !strings.Contains(texts[m.script], m.old) {
 			t.Errorf("%s: %s does not contain %q", m.name, m.script, m.old)
@@ -175,7 +175,7 @@ func TestFindsMistakes(t *testing.T) {
 	for _, m := range mistakes {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
-			texts := redis.Texts()
+			texts := wire.Texts()
 			for name, text := range texts { // a part of a script may also be in others
 				texts[name] = strings.ReplaceAll(text, m.old, m.new)
 			}

@@ -1,11 +1,8 @@
 package schedule
 
 import (
-	"fmt"
-	"strconv"
-
 	"github.com/holdfast-go/holdfast/internal/backend"
-	"github.com/holdfast-go/holdfast/internal/backend/redis"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 )
 
 const channels = "wake:" // prefix of the channels of notifications
@@ -98,282 +95,189 @@ type reply struct {
 	unpark    backend.UnparkReply
 }
 
-// protocol converts commands into script calls and replies into values. All knowledge of the
-// arguments and replies of the scripts is here.
+// protocol sends commands as requests of package backend, and converts the replies.
 type protocol struct {
 	server  Server
-	kind    backend.Kind
-	keys    []string // hash, queue, parked entries, shares
-	shared  []string // hash, queue, shares
-	parked  []string // hash, parked entries, woken entries
+	key     backend.Key
 	cluster bool
-	args    []string
 }
 
-const (
-	mostParked  = 3    // entries of a key
-	wakeMessage = "px" // notifies a process that an entry is to be woken
-)
+const mostParked = 3 // entries of a key
 
 func newProtocol(s Server, kind backend.Kind, cluster bool) protocol {
-	names := redis.StoredNames("schedule", kind, "key")
-	hash, entries, shares := names[0], names[0]+":p", names[0]+":s"
 	return protocol{
-		server: s, kind: kind, cluster: cluster,
-		keys: []string{hash, names[1], entries, shares}, shared: []string{hash, names[1], shares}, parked: []string{hash, entries, hash + ":w"},
+		server: s, cluster: cluster,
+		key: backend.Key{Kind: kind, Name: "key", Stored: wire.StoredNames("schedule", kind, "key")},
 	}
 }
 
-func number(n int64) string  { return strconv.FormatInt(n, 10) }
-func millis(us int64) string { return number(us / 1000) }
-
-func bit(b bool) string {
-	if b {
-		return "1"
+// acquireRequest returns the request of an acquire.
+func (c *command) acquireRequest(k *backend.Key) *backend.AcquireRequest {
+	return &backend.AcquireRequest{
+		Key: k, ID: c.id, Holder: "holder", Lease: micros(c.lease), Retention: micros(c.retention), AtMostOnce: c.mode == atMostOnce, Queue: c.queue,
+		Share: c.share,
 	}
-	return "0"
 }
 
-var (
-	reservation = number(backend.ReserveTime.Microseconds())
-	queueTTL    = number(backend.QueueTTL.Milliseconds())
-	freeTTL     = number(backend.FreeTTL.Milliseconds())
-	wokenTime   = number(backend.WokenTime.Microseconds())
-)
+// renewRequest returns the request of a renewal.
+func (c *command) renewRequest(k *backend.Key) backend.RenewRequest {
+	r := backend.RenewRequest{Key: k, ID: c.id, Lease: micros(c.lease), Retention: micros(c.retention), Token: c.token, Share: c.share}
+	if c.token != 0 {
+		r.Holder = "next holder"
+	}
+	return r
+}
 
-func (p *protocol) send(now int64, c *command) (reply, error) {
-	keys, a, countsAll := p.keys[:2], p.args[:0], bit(!p.cluster)
+// releaseRequest returns the request of a release or a rotation.
+func (c *command) releaseRequest(k *backend.Key) *backend.ReleaseRequest {
+	r := &backend.ReleaseRequest{
+		Key: k, ID: c.id, Token: c.token, Retention: micros(c.keep), Abandon: c.abandon, Repeated: c.repeated, Share: c.share, Plain: c.plain,
+	}
+	if c.op == rotate {
+		next := *c
+		next.id = c.next
+		r.Next = next.acquireRequest(k)
+	}
+	return r
+}
+
+// wire returns the command for the server.
+func (p *protocol) wire(c *command) wire.Command {
+	k, s := &p.key, &wire.Sender{Locker: c.locker, Channels: channels, Single: !p.cluster}
 	switch c.op {
 	case acquire:
-		a = append(a, c.id, c.locker, number(c.lease), bit(c.queue), "holder", millis(c.retention), "", c.mode, queueTTL, bit(c.plain))
-	case renew:
-		keys = keys[:1]
-		news := ""
-		if c.token != 0 {
-			news = number(c.token) + " next holder"
-		}
-		a = append(a, c.id, number(c.lease), millis(c.retention), news)
-	case release:
-		a = append(a, c.id, number(c.token), bit(c.abandon), millis(c.keep+c.cooldown), bit(c.repeated), reservation, channels, countsAll, number(c.cooldown), bit(c.plain))
-	case rotate:
-		a = append(a, c.id, number(c.token), millis(c.keep), bit(c.repeated), reservation, channels, countsAll,
-			c.next, c.locker, number(c.lease), bit(c.queue), "holder", millis(c.retention), queueTTL)
-	case leave:
-		keys = p.shared
-		a = append(a, c.id, c.locker, millis(c.keep), bit(c.repeated), reservation, channels, countsAll, wakeMessage)
-	case complete:
-		a = append(a, c.id, c.record, millis(c.keep), number(c.token), channels, bit(c.repeated), bit(c.plain))
-	case revoke:
-		keys = p.shared
-		a = append(a, channels, c.id)
-	case clearKey:
-		keys = p.shared
-		a = append(a, freeTTL, reservation, channels, countsAll, "", "", c.id)
-	case park:
-		keys = p.parked
-		a = append(a, c.entry, number(mostParked), millis(c.keep), c.locker)
-	case unpark:
-		keys = p.parked
-		a = append(append(a, number(int64(c.woken)), c.prefix, wokenTime, number(c.marked)), c.remove...)
+		return s.Acquire(c.acquireRequest(k), c.plain, new(wire.Room))
 	case acquireShare:
-		keys = p.shared
-		a = append(a, shareText(c), c.locker, number(c.lease), bit(c.queue), "holder", queueTTL, reservation, channels, countsAll)
-	case renewShare:
-		keys = p.shared
-		a = append(a, shareText(c), number(c.lease), "")
+		return s.AcquireShare(c.acquireRequest(k))
+	case renew, renewShare:
+		cmds, _ := wire.Renewals([]backend.RenewRequest{c.renewRequest(k)}, 1)
+		return cmds[0]
+	case release:
+		return s.Release(c.releaseRequest(k), micros(c.cooldown), new(wire.Room))
+	case rotate:
+		return s.Rotate(c.releaseRequest(k))
 	case releaseShare:
-		keys = p.shared
-		a = append(a, shareText(c), c.locker, millis(c.keep), bit(c.repeated), reservation, channels, countsAll, number(c.cooldown), "")
+		if c.locker == "" {
+			return s.ReleaseShare(c.releaseRequest(k), micros(c.cooldown))
+		}
+		fallthrough
+	case leave:
+		return s.Withdraw(&backend.WithdrawRequest{Key: k, ID: c.id, Retention: micros(c.keep), Repeated: c.repeated, Share: c.share})
+	case complete:
+		return s.Complete(&backend.CompleteRequest{
+			Key: k, ID: c.id, Token: c.token, Record: []byte(c.record), Keep: micros(c.keep), Repeated: c.repeated, Plain: c.plain,
+		})
+	case revoke:
+		return s.Revoke(k, c.id, wire.RevokeStep{})
+	case clearKey:
+		return s.Clear(&backend.ClearRequest{Key: k}, c.id)
+	case park:
+		return s.Park(&backend.ParkRequest{Key: k, Entry: c.entry, Most: mostParked, Keep: micros(c.keep)})
+	case unpark:
+		return s.Unpark(&backend.UnparkRequest{Key: k, Remove: c.remove, Marked: c.marked, Woken: c.woken, Prefix: c.prefix})
 	case adopt:
-		keys = keys[:1]
-		a = append(a, c.from, c.id, c.locker, number(c.lease), "adopter", millis(c.retention))
+		return s.Adopt(&backend.AdoptRequest{Key: k, From: c.from, ID: c.id, Holder: "adopter", Lease: micros(c.lease), Retention: micros(c.retention)})
 	case interim:
-		a = append(a, c.id, number(c.attempt), c.record, channels)
+		return s.Interim(&backend.InterimRequest{Key: k, ID: c.id, Attempt: int(c.attempt), Answer: []byte(c.record)})
 	default:
 		panic("schedule: unknown command")
 	}
-	p.args = a
-	v, err := p.server.Run(now, c.op.String(), keys, a)
-	for err == nil { // while it was only a step, see sweep.lua and revoke.lua
-		rest, _ := v.([]any)
-		switch {
-		case v == any(int64(-1)):
-		case c.op == revoke && len(rest) == 3 && (rest[2] != any(int64(0)) || !c.late): // 0: a repeat
-			a = append(a[:2], fmt.Sprint(rest[1]), fmt.Sprint(rest[2]))
-		default:
-			return decode(c.op, v)
-		}
-		v, err = p.server.Run(now, c.op.String(), keys, a)
-	}
-	return reply{}, err
 }
 
-func shareText(c *command) string {
-	return c.id + "/" + number(int64(c.share.Limit)) + "/" + number(int64(c.share.Weight)) + "/"
+func (p *protocol) run(now int64, c wire.Command) (any, error) {
+	keys, args := c.Texts()
+	return p.server.Run(now, c.Name, keys, args)
+}
+
+func (p *protocol) send(now int64, c *command) (reply, error) {
+	cmd := p.wire(c)
+	for {
+		v, err := p.run(now, cmd)
+		if err != nil {
+			return reply{}, err
+		}
+		_, step, more := wire.DecodeRevoke(wire.Elements(v))
+		switch {
+		case wire.IsStep(v):
+		case c.op == revoke && more && !c.late: // the sender of a late duplicate gets no reply
+			cmd = (&wire.Sender{Channels: channels}).Revoke(&p.key, c.id, step)
+		default:
+			return p.decode(c, wire.Elements(v))
+		}
+	}
 }
 
 // deal runs deal.lua for a plain acquire or release. ok is false if deal.lua does nothing.
 func (p *protocol) deal(now int64, c *command) (r reply, ok bool, err error) {
-	a := append(p.args[:0], "0")
+	cmd, terms := p.wire(c), new(wire.HoldTerms)
 	if c.op == acquire {
-		a = append(a, c.id, number(c.lease)+" 0 "+c.locker+" holder", millis(c.retention))
-	} else {
-		a = append(a[:0], "1", c.id)
+		terms.Set(cmd)
 	}
-	p.args = a
-	v, err := p.server.Run(now, "deal", p.keys[:1], a)
+	list := wire.AppendDeal([]any{nil, nil}, 1, func(int) (wire.Command, *wire.HoldTerms) { return cmd, terms })
+	v, err := p.run(now, wire.Command{Script: wire.Deal, List: list})
 	if err != nil {
 		return r, false, err
 	}
-	list, _ := v.([]any)
-	switch {
-	case len(list) == 2 && list[1] == int64(1):
-		return r, false, nil
-	case len(list) != 1:
-		return r, false, fmt.Errorf("unexpected reply %v", v)
-	case c.op == acquire:
-		r, err = decode(acquire, list[0])
+	ok = true
+	grant, err := wire.DealReply(v, 1, c.op == acquire, func(int) { ok = false })
+	if err != nil || !ok {
+		return r, false, err
+	}
+	if c.op == acquire {
+		r, err = p.decode(c, []any{grant})
 		return r, true, err
 	}
 	return reply{done: true}, true, nil
 }
 
-func decode(o op, v any) (r reply, err error) {
-	list, ok := v.([]any)
-	if !ok {
-		list = []any{v}
-	}
-	if text, ok := list[0].(string); ok && o == acquire {
-		if r.record, _, ok = redis.PlainRecord(text); ok {
-			r.outcome = backend.OutcomeDone
-			return r, nil
-		}
-		r.outcome, r.plain, r.attempt = backend.OutcomeGranted, true, 1
-		r.token, err = strconv.ParseInt(text, 10, 64)
-		return r, err
-	}
-	first, ok := list[0].(int64)
-	if !ok {
-		return r, fmt.Errorf("unexpected reply %v", v)
-	}
-	switch o {
-	case acquire:
-		return acquired(list)
-	case acquireShare:
-		if r, err = acquired(list); r.outcome == backend.OutcomeGranted {
-			r.phase, _ = list[5].(string)
-		}
-		return r, err
+func (p *protocol) decode(c *command, list []any) (r reply, err error) {
+	switch c.op {
+	case acquire, acquireShare:
+		a, err := wire.DecodeAcquire(c.acquireRequest(&p.key), list)
+		return acquired(&a), err
 	case rotate:
-		if r, err = acquired(list[1:]); err != nil {
-			return r, err
+		a, err, nextErr := wire.DecodeRotate(c.releaseRequest(&p.key), list)
+		if err == nil {
+			err = nextErr
 		}
-		r.done = first == 1
+		r = acquired(&a.Next)
+		r.done = a.Released
+		return r, err
 	case park:
-		r.park = parkReply(list)
+		r.park, err = wire.DecodePark(list)
 	case unpark:
-		r.unpark = unparkReply(list)
+		r.unpark, err = wire.DecodeUnpark(list)
 	case adopt:
-		r.token, r.attempt, r.abandoned, r.parked = integer(list, 1), integer(list, 2), integer(list, 3) == 1, integer(list, 4) == 1
-		r.verdict = [...]backend.Verdict{backend.VerdictLost, backend.VerdictKept, backend.VerdictRevoked}[first]
+		a, err := wire.DecodeAdopt(list)
+		return reply{verdict: a.Verdict, token: a.Token, attempt: int64(a.Attempt), abandoned: a.Abandoned, parked: a.Parked}, err
 	case renew, renewShare:
-		r.verdict = [...]backend.Verdict{backend.VerdictLost, backend.VerdictKept, backend.VerdictRevoked}[first]
+		r.verdict, err = wire.DecodeRenew(&p.key, list, 0)
+	case interim:
+		r.done, err = wire.DecodeInterim(list)
+	case clearKey:
+		a, err := wire.DecodeClear(list)
+		return reply{done: a == backend.Cleared}, err
+	case revoke:
+		r.done, _, _ = wire.DecodeRevoke(list)
 	default:
-		r.done, r.parked = first == 1, integer(list, 1) == 1
-	}
-	return r, nil
-}
-
-// integer returns element i of a reply, or 0.
-func integer(list []any, i int) int64 {
-	if i >= len(list) {
-		return 0
-	}
-	n, _ := list[i].(int64)
-	return n
-}
-
-func parkReply(list []any) backend.ParkReply {
-	at := func(i int) int64 { return integer(list, i) }
-	switch at(0) {
-	case 1:
-		return backend.ParkReply{Outcome: backend.ParkFull, Count: int(at(1)), Oldest: micros(at(2))}
-	case 2:
-		return backend.ParkReply{Outcome: backend.Parked, Before: int(at(1)), Count: int(at(2)), Age: micros(at(3)), Oldest: micros(at(4))}
-	}
-	return backend.ParkReply{}
-}
-
-func unparkReply(list []any) backend.UnparkReply {
-	u := backend.UnparkReply{Removed: int(integer(list, 0)), Count: int(integer(list, 2)), Marked: integer(list, 4)}
-	for _, entry := range list[min(5, len(list)):] {
-		name, _ := entry.(string)
-		u.Wake = append(u.Wake, name)
-	}
-	return u
-}
-
-// acquired decodes a reply of acquire.lua.
-func acquired(list []any) (r reply, err error) {
-	outcomes := [...]backend.Outcome{
-		backend.OutcomeBusy, backend.OutcomeGranted, backend.OutcomeDone, backend.OutcomeMismatch, backend.OutcomeAbandoned, backend.OutcomeEnded,
-	}
-	n, ok := list[0].(int64)
-	if !ok || n < 0 || n >= int64(len(outcomes)) {
-		return r, fmt.Errorf("unexpected reply %v", list)
-	}
-	r.outcome = outcomes[n]
-	switch r.outcome {
-	case backend.OutcomeBusy:
-		if r.remaining, ok = list[1].(int64); len(list) > 7 {
-			r.record, _ = list[7].(string)
-		}
-	case backend.OutcomeGranted:
-		if r.token, ok = list[1].(int64); ok {
-			r.attempt, _ = list[2].(int64)
-			n, ok = list[3].(int64)
-			r.abandoned, r.parked = n == 1, integer(list, 4) == 1
-		}
-	case backend.OutcomeDone:
-		r.record, ok = list[1].(string)
-		r.parked = integer(list, 4) == 1
-	default:
-	}
-	if !ok {
-		err = fmt.Errorf("unexpected reply %v", list)
+		a, err := wire.DecodeEnd(list)
+		return reply{done: a.Released, parked: a.Parked}, err
 	}
 	return r, err
 }
 
+func acquired(a *backend.AcquireReply) reply {
+	return reply{
+		outcome: a.Outcome, token: a.Token, attempt: int64(a.Attempt), abandoned: a.Abandoned, phase: a.Phase, remaining: a.Remaining.Microseconds(),
+		record: string(a.Record), plain: a.Plain, parked: a.Parked,
+	}
+}
+
 // inspect returns the state of the key.
-func (p *protocol) inspect(now int64) (s backend.Status, err error) {
-	v, err := p.server.Run(now, "inspect", p.keys, []string{"0"})
+func (p *protocol) inspect(now int64) (backend.Status, error) {
+	v, err := p.run(now, new(wire.Sender).Inspect(&p.key, backend.NoRecord))
 	if err != nil {
-		return s, err
+		return backend.Status{}, err
 	}
-	list, ok := v.([]any)
-	if !ok || len(list) < 12 {
-		return s, fmt.Errorf("unexpected reply %v", v)
-	}
-	at := func(i int) int64 { return integer(list, i) }
-	live, abandoned := at(7) == 1, at(8) == 1
-	s = backend.Status{State: backend.StateFree, Remaining: micros(at(3)), Token: at(4), Queue: int(at(6)), Revoked: at(9) == 1, Parked: int(at(13))}
-	s.Locker, _ = list[11].(string)
-	switch state, _ := list[0].(string); {
-	case state == "d":
-		s.State = backend.StateDone
-	case state == "h" && live:
-		s.State = backend.StateHeld
-	case p.kind == backend.KindOnce && (state == "h" || abandoned):
-		s.State = backend.StateAbandoned
-	case state == "r" && live:
-		s.State = backend.StateReserved
-	case state == "c" && live:
-		s.State = backend.StateCooling
-	case state == "s" && live:
-		s.State, s.Weights, s.Locker = backend.StateShared, int(at(16)), ""
-	case state == "h" || abandoned:
-		s.Died = true
-	}
-	return s, nil
+	return wire.DecodeInspect(p.key.Kind, wire.Elements(v))
 }

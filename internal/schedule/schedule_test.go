@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/backend/redis"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 	"github.com/holdfast-go/holdfast/internal/schedule"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
@@ -25,7 +25,7 @@ var (
 // bothSteps returns a server with the scripts, and one with scripts that remove one share in a
 // step.
 func bothSteps() (servers [2]*schedule.Lua, err error) {
-	texts := redis.Texts()
+	texts := wire.Texts()
 	if servers[0], err = schedule.NewLua(texts); err != nil {
 		return servers, err
 	}

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 )
 
 const root = "../.."
@@ -129,7 +131,7 @@ func TestScriptsAreConstants(t *testing.T) {
 	for name, text := range all {
 		addConstants(t, constants, name, text)
 	}
-	constants["internal/backend/redis/string(text)"] = true // text of embedded files, see TestLoadedScripts
+	constants["internal/backend/redis/wire/text"] = true // text of embedded files, see TestLoadedScripts
 	texts := 0
 	for name, text := range all {
 		if !product(name) {
@@ -194,34 +196,37 @@ func addConstants(t *testing.T, constants map[string]bool, name, text string) {
 	}
 }
 
-// Package redis joins files that literals name, and inserts nothing between them.
+// Package wire names each script by a literal, and the text of a script has only lines of the embedded
+// files.
 func TestLoadedScripts(t *testing.T) {
-	text := files(t, ".go")["internal/backend/redis/scripts.go"]
-	f, loads := parse(t, "scripts.go", text), 0
-	ast.Inspect(f, func(n ast.Node) bool {
-		call, ok := n.(*ast.CallExpr)
-		if !ok {
-			return true
-		}
-		switch source(text, call.Fun) {
-		case "load":
-			loads++
-			for _, arg := range call.Args {
-				if _, ok := arg.(*ast.BasicLit); !ok {
-					t.Errorf("an argument of load is %s", source(text, arg))
+	loads := 0
+	for _, file := range []string{"table.go", "deal.go"} {
+		text := files(t, ".go")["internal/backend/redis/wire/"+file]
+		ast.Inspect(parse(t, file, text), func(n ast.Node) bool {
+			if call, ok := n.(*ast.CallExpr); ok && source(text, call.Fun) == "script" {
+				loads++
+				if _, ok := call.Args[0].(*ast.BasicLit); !ok {
+					t.Errorf("the name of a script is %s", source(text, call.Args[0]))
 				}
 			}
-		case "append":
-			if s := source(text, call); s != "append(text, b...)" {
-				t.Errorf("unexpected %s", s)
-			}
-		case "fmt.Sprintf", "strings.ReplaceAll", "strings.Replace":
-			t.Errorf("unexpected %s", source(text, call))
+			return true
+		})
+	}
+	if loads != len(wire.Scripts()) {
+		t.Errorf("%d of %d scripts have been found", loads, len(wire.Scripts()))
+	}
+	known := map[string]bool{}
+	for _, text := range files(t, ".lua") {
+		for line := range strings.Lines(text) {
+			known[line] = true
 		}
-		return true
-	})
-	if loads < 9 {
-		t.Errorf("inconclusive: %d scripts", loads)
+	}
+	for name, text := range wire.Texts() {
+		for line := range strings.Lines(text) {
+			if !known[line] {
+				t.Errorf("%s.lua has the line %q, which is in no file", name, line)
+			}
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package memory_test
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -17,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/backend/memory"
 	"github.com/holdfast-go/holdfast/internal/backend/redis"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
@@ -168,7 +170,7 @@ func (c *compared) known(key int) (attempt, bool) {
 	}
 	st := c.space.Look(c.keys[key].Stored[0])
 	for _, a := range past {
-		_, shares := st.Shares[memory.ShareText(a.ID, a.Share)]
+		_, shares := st.Shares[wire.ShareText(a.ID, a.Share)]
 		if (shares || a.ID == st.Fields["h"]) && c.chance(75) {
 			return a, true
 		}
@@ -213,15 +215,16 @@ func (c *compared) acquireAgain(key int) {
 }
 
 func (c *compared) sendAcquire(key int, a attempt) {
-	script, args := "acquire", acquireArgs(&a.AcquireRequest, c.lockers[a.by].id)
+	s := sender(c.lockers[a.by].id)
+	cmd := s.Acquire(&a.AcquireRequest, a.First, new(wire.Room))
 	if a.Share.Limit > 0 {
-		script, args = "acquire_share", acquireShareArgs(&a.AcquireRequest, c.lockers[a.by].id)
+		cmd = s.AcquireShare(&a.AcquireRequest)
 	}
 	got := c.send(key, a.by, func(b backend.Backend) (any, error) {
 		reply, err := b.Acquire(c.t.Context(), a.AcquireRequest)
 		reply.Sent = time.Time{}
 		return reply, err
-	}, func(r reply) any { return acquired(r, a.Fingerprint) }, script, args...)
+	}, func(r []any) (any, error) { return wire.DecodeAcquire(&a.AcquireRequest, r) }, cmd)
 	if reply, ok := got.(backend.AcquireReply); ok && reply.Outcome == backend.OutcomeGranted {
 		a.token = reply.Token
 	}
@@ -240,14 +243,11 @@ func (c *compared) renew(key int) {
 	case c.chance(20) && a.token > 0:
 		r.Token, r.Holder = a.token+int64(c.rnd.IntN(512)), "handed off"
 	}
-	script, args := "renew", renewArgs(&r)
-	if a.Share.Limit > 0 {
-		script, args = "renew_share", renewShareArgs(&r)
-	}
+	cmds, _ := wire.Renewals([]backend.RenewRequest{r}, 1)
 	c.send(key, a.by, func(b backend.Backend) (any, error) {
 		reply := b.Renew(c.t.Context(), []backend.RenewRequest{r})[0]
 		return reply.Verdict, reply.Err
-	}, func(r reply) any { return backend.Verdict(r.num(0)) }, script, args...)
+	}, func(list []any) (any, error) { return wire.DecodeRenew(r.Key, list, 0) }, cmds[0])
 }
 
 func (c *compared) release(key int) {
@@ -270,12 +270,15 @@ func (c *compared) release(key int) {
 		cooldown = pick(c, c.timing.cooldowns)
 		r.CoolUntil = time.UnixMicro(c.now).Add(cooldown)
 	}
-	script, args := "release", releaseArgs(&r, cooldown)
+	s := sender(c.lockers[a.by].id)
+	cmd := s.Release(&r, cooldown, new(wire.Room))
 	if a.Share.Limit > 0 {
-		script, args = "release_share", releaseShareArgs(&r, cooldown)
+		cmd = s.ReleaseShare(&r, cooldown)
 	}
-	c.send(key, a.by, c.releasing(&r), ended, script, args...)
+	c.send(key, a.by, c.releasing(&r), ended, cmd)
 }
+
+func ended(r []any) (any, error) { return wire.DecodeEnd(r) }
 
 func (c *compared) releasing(r *backend.ReleaseRequest) func(backend.Backend) (any, error) {
 	return func(b backend.Backend) (any, error) {
@@ -300,9 +303,10 @@ func (c *compared) rotate(key int) {
 	r := backend.ReleaseRequest{
 		Key: a.Key, ID: a.ID, Token: a.token + int64(c.rnd.IntN(512)), Retention: pick(c, c.timing.retentions), Repeated: c.chance(30), Next: &next.AcquireRequest,
 	}
-	got := c.send(key, a.by, c.releasing(&r), func(r reply) any {
-		return backend.ReleaseReply{Released: r.num(0) == 1, Next: acquired(r[1:], "")}
-	}, "rotate", rotateArgs(&r, c.lockers[a.by].id)...)
+	got := c.send(key, a.by, c.releasing(&r), func(list []any) (any, error) {
+		reply, err, nextErr := wire.DecodeRotate(&r, list)
+		return reply, errors.Join(err, nextErr)
+	}, sender(c.lockers[a.by].id).Rotate(&r))
 	if reply, ok := got.(backend.ReleaseReply); ok && reply.Next.Outcome == backend.OutcomeGranted {
 		next.token = reply.Next.Token
 	}
@@ -315,14 +319,10 @@ func (c *compared) withdraw(key int) {
 		return
 	}
 	r := backend.WithdrawRequest{Key: a.Key, ID: a.ID, Retention: pick(c, c.timing.retentions), Repeated: c.chance(40), Share: a.Share}
-	script, args := "leave", leaveArgs(&r, c.lockers[a.by].id)
-	if a.Share.Limit > 0 {
-		script, args = "release_share", leaveShareArgs(&r, c.lockers[a.by].id)
-	}
 	c.send(key, a.by, func(b backend.Backend) (any, error) {
 		b.Withdraw(r)
 		return nil, nil
-	}, func(reply) any { return nil }, script, args...)
+	}, ignored, sender(c.lockers[a.by].id).Withdraw(&r))
 }
 
 // adopt sends an adoption, a repeat, or a late duplicate.
@@ -342,7 +342,7 @@ func (c *compared) adopt(key int) {
 		reply, err := b.Adopt(c.t.Context(), r)
 		reply.Sent = time.Time{}
 		return reply, err
-	}, adopted, "adopt", adoptArgs(&r, c.lockers[to.by].id)...)
+	}, func(r []any) (any, error) { return wire.DecodeAdopt(r) }, sender(c.lockers[to.by].id).Adopt(&r))
 	if reply, ok := got.(backend.AdoptReply); ok && reply.Verdict == backend.VerdictKept {
 		to.token = reply.Token
 		c.note(key, to)
@@ -358,9 +358,9 @@ func (c *compared) interim(key int) {
 	if n, err := strconv.Atoi(c.space.Look(a.Key.Stored[0]).Fields["n"]); err == nil && c.chance(80) {
 		r.Attempt = n
 	}
-	c.send(key, a.by, func(b backend.Backend) (any, error) { return b.Interim(c.t.Context(), r) }, func(r reply) any {
-		return r.num(0) == 1
-	}, "interim", r.ID, r.Attempt, string(r.Answer), channels)
+	c.send(key, a.by, func(b backend.Backend) (any, error) { return b.Interim(c.t.Context(), r) }, func(r []any) (any, error) {
+		return wire.DecodeInterim(r)
+	}, sender("").Interim(&r))
 }
 
 // records has a record of each size that the rules distinguish.
@@ -378,7 +378,7 @@ func (c *compared) complete(key int) {
 	if c.spread != nil && r.Keep < time.Second { // the TTL on a real server must not end
 		r.Repeated = true
 	}
-	c.send(key, a.by, func(b backend.Backend) (any, error) { return b.Complete(c.t.Context(), r) }, ended, "complete", completeArgs(&r)...)
+	c.send(key, a.by, func(b backend.Backend) (any, error) { return b.Complete(c.t.Context(), r) }, ended, sender("").Complete(&r))
 }
 
 // entries are the parked entries. Some differ only in their ends.
@@ -387,7 +387,9 @@ var entries = []string{"a 1", "a 2", "a 3", "b 1", "b 2", "\xff\x00", "a"}
 func (c *compared) park(key int) {
 	by := c.rnd.IntN(len(c.lockers))
 	r := backend.ParkRequest{Key: &c.keys[key], Entry: pick(c, entries), Most: 2 + c.rnd.IntN(5), Keep: pick(c, c.timing.parkings)}
-	c.send(key, by, func(b backend.Backend) (any, error) { return b.Park(c.t.Context(), r) }, parked, "park", parkArgs(&r, c.lockers[by].id)...)
+	c.send(key, by, func(b backend.Backend) (any, error) { return b.Park(c.t.Context(), r) }, func(r []any) (any, error) {
+		return wire.DecodePark(r)
+	}, sender(c.lockers[by].id).Park(&r))
 }
 
 func (c *compared) unpark(key int) {
@@ -398,7 +400,9 @@ func (c *compared) unpark(key int) {
 	if len(r.Remove) > 0 && c.rnd.IntN(2) == 0 {
 		r.Marked = c.marked
 	}
-	got := c.send(key, c.rnd.IntN(len(c.lockers)), func(b backend.Backend) (any, error) { return b.Unpark(c.t.Context(), r) }, unparked, "unpark", unparkArgs(&r)...)
+	got := c.send(key, c.rnd.IntN(len(c.lockers)), func(b backend.Backend) (any, error) { return b.Unpark(c.t.Context(), r) }, func(r []any) (any, error) {
+		return wire.DecodeUnpark(r)
+	}, sender("").Unpark(&r))
 	if reply, ok := got.(backend.UnparkReply); ok && len(reply.Wake) > 0 {
 		c.marked = reply.Marked
 	}
@@ -406,26 +410,24 @@ func (c *compared) unpark(key int) {
 
 func (c *compared) callWaker(key int) {
 	k := &c.keys[key]
-	c.send(key, 0, func(b backend.Backend) (any, error) { return b.CallWaker(c.t.Context(), k) }, func(r reply) any {
-		return int(r.num(0))
-	}, "call_waker", wakeArgs(k)...)
+	c.send(key, 0, func(b backend.Backend) (any, error) { return b.CallWaker(c.t.Context(), k) }, func(r []any) (any, error) {
+		return wire.DecodeCallWaker(r)
+	}, sender("").CallWaker(k))
 }
 
 func (c *compared) inspect(key int) {
 	part := backend.RecordPart(c.rnd.IntN(3))
 	k := &c.keys[key]
-	c.send(key, 0, func(b backend.Backend) (any, error) { return b.Inspect(c.t.Context(), k, part) }, func(r reply) any {
-		return inspected(k.Kind, r)
-	}, "inspect", int(part))
+	c.send(key, 0, func(b backend.Backend) (any, error) { return b.Inspect(c.t.Context(), k, part) }, func(r []any) (any, error) {
+		return wire.DecodeInspect(k.Kind, r)
+	}, sender("").Inspect(k, part))
 }
 
 func (c *compared) revoke(key int) {
 	if c.peers != nil || c.lastID == "" || c.chance(70) {
 		c.lastID = c.id()
 	}
-	c.send(key, 0, func(b backend.Backend) (any, error) { return nil, b.Revoke(c.t.Context(), &c.keys[key]) }, func(reply) any {
-		return nil
-	}, "revoke", channels, c.lastID)
+	c.send(key, 0, func(b backend.Backend) (any, error) { return nil, b.Revoke(c.t.Context(), &c.keys[key]) }, ignored, sender("").Revoke(&c.keys[key], c.lastID, wire.RevokeStep{}))
 }
 
 func (c *compared) clear(key int) {
@@ -437,10 +439,9 @@ func (c *compared) clear(key int) {
 		s, _ := c.lockers[0].Inspect(c.t.Context(), r.Key, backend.NoRecord)
 		r.Token, r.Done = s.Token+int64(c.rnd.IntN(2)), (s.State == backend.StateDone) != c.chance(10)
 	}
-	want := map[int64]backend.ClearReply{0: backend.ClearHeld, 1: backend.Cleared, 2: backend.ClearChanged}
-	c.send(key, 0, func(b backend.Backend) (any, error) { return b.Clear(c.t.Context(), r) }, func(r reply) any {
-		return want[r.num(0)]
-	}, "clear", clearArgs(&r, c.lastID)...)
+	c.send(key, 0, func(b backend.Backend) (any, error) { return b.Clear(c.t.Context(), r) }, func(r []any) (any, error) {
+		return wire.DecodeClear(r)
+	}, sender("").Clear(&r, c.lastID))
 }
 
 func (c *compared) forceClear(key int) {
@@ -455,14 +456,9 @@ func (c *compared) forceClear(key int) {
 	case 1:
 		r.Locker = pick(c, c.lockers).id
 	}
-	want := map[int64]backend.ClearReply{0: backend.ClearHeld, 1: backend.Cleared, 2: backend.ClearChanged}
-	c.send(key, 0, func(b backend.Backend) (any, error) { return b.ForceClear(c.t.Context(), r) }, func(r reply) any {
-		f := backend.ForceClearReply{Outcome: want[r.num(0)]}
-		if len(r) > 1 {
-			f.Wait = r.span(1)
-		}
-		return f
-	}, "force_clear", forceClearArgs(&r, c.lastID)...)
+	c.send(key, 0, func(b backend.Backend) (any, error) { return b.ForceClear(c.t.Context(), r) }, func(r []any) (any, error) {
+		return wire.DecodeForceClear(r)
+	}, sender("").ForceClear(&r, c.lastID))
 }
 
 // listen starts or ends the subscription of a locker.
@@ -493,7 +489,7 @@ func (c *compared) crowd(key int) {
 	texts := make([]string, len(ids))
 	for i := range ids {
 		ids[i] = c.id()
-		texts[i] = memory.ShareText(ids[i], share)
+		texts[i] = wire.ShareText(ids[i], share)
 	}
 	l, since := pick(c, c.lockers), c.now-int64(c.rnd.IntN(1000))
 	c.log("crowd of %d on %s", len(ids), c.keys[key].Name)
@@ -507,14 +503,17 @@ func (c *compared) log(format string, args ...any) {
 	}
 }
 
+func ignored([]any) (any, error) { return nil, nil }
+
 // send does an operation on memory and on the server, by its script or by the backend of the
 // locker. It compares the replies, and then the stored data of the key.
-func (c *compared) send(key, by int, do func(backend.Backend) (any, error), read func(reply) any, script string, args ...any) any {
+func (c *compared) send(key, by int, do func(backend.Backend) (any, error), read func([]any) (any, error), cmd wire.Command) any {
 	c.t.Helper()
 	k := c.keys[key]
 	got, err := do(c.lockers[by])
-	c.counts[script+outcome(got)]++
-	c.log("%s%s %s %v", script, outcome(got), k.Name, args)
+	_, args := cmd.Texts()
+	c.counts[cmd.Name+outcome(got)]++
+	c.log("%s%s %s %q", cmd.Name, outcome(got), k.Name, args)
 	var want any
 	var stored memory.Stored
 	var serverErr error
@@ -524,16 +523,15 @@ func (c *compared) send(key, by int, do func(backend.Backend) (any, error), read
 		stored = c.server.look(k)
 	} else {
 		for more := true; more && serverErr == nil; { // while it was only a step, see sweep.lua and revoke.lua
-			want, stored, serverErr = c.server.run(c.now, script, k, args...)
-			rest, _ := want.([]any)
-			if more = want == any(int64(-1)); script == "revoke" && len(rest) == 3 {
-				args, more = append(slices.Clone(args[:2]), rest[1:]...), true
+			want, stored, serverErr = c.server.run(c.now, cmd, k)
+			if more = wire.IsStep(want); cmd.Script == wire.Revoke {
+				var step wire.RevokeStep
+				_, step, more = wire.DecodeRevoke(wire.Elements(want))
+				cmd = sender("").Revoke(&k, c.lastID, step)
 			}
 		}
-		if list, ok := want.([]any); ok {
-			want = read(list)
-		} else {
-			want = read(reply{want})
+		if serverErr == nil {
+			want, serverErr = read(wire.Elements(want))
 		}
 	}
 	switch {
@@ -544,7 +542,7 @@ func (c *compared) send(key, by int, do func(backend.Backend) (any, error), read
 	}
 	c.hear()
 	c.compareStored(k, stored)
-	if script != "inspect" && c.diff == "" && c.rnd.IntN(c.timing.often) == 0 {
+	if cmd.Script != wire.Inspect && c.diff == "" && c.rnd.IntN(c.timing.often) == 0 {
 		c.inspect(key)
 	}
 	return got
@@ -752,11 +750,11 @@ func (c *compared) setBack(d int64) {
 		}
 		c.server.unmark(k)
 	}
-	_, _, _ = c.server.run(c.now, "inspect", none) // brings the TTLs to the current time
+	_, _, _ = c.server.run(c.now, sender("").Inspect(&none, backend.NoRecord), none) // brings the TTLs to the current time
 	c.log("the clock is set back by %d", d)
 	c.now -= d
 	c.space.Shift(-d)
-	_, _, _ = c.server.run(c.now, "inspect", none) // TTLs follow the new time from here on
+	_, _, _ = c.server.run(c.now, sender("").Inspect(&none, backend.NoRecord), none) // TTLs follow the new time from here on
 }
 
 // realtime has the durations for a server whose TTLs follow its own clock. Leases are short, and no
@@ -942,22 +940,20 @@ func TestDifferentialForgottenTTL(t *testing.T) {
 		c.send(0, 0, func(b backend.Backend) (any, error) {
 			b.Withdraw(r)
 			return nil, nil
-		}, func(reply) any { return nil }, "leave", leaveArgs(&r, by.id)...)
+		}, ignored, sender(by.id).Withdraw(&r))
 	}
 	withdraw(c.id(), time.Minute)
 	c.space.Enqueue(*k, by.id, c.now, backend.Share{}, waiter)
 	c.server.enqueue(c.now, *k, by.id, c.now, waiter)
 	c.lastID = c.id()
 	clearing := backend.ClearRequest{Key: k} // reserves the key, which never had a token
-	c.send(0, 0, func(b backend.Backend) (any, error) { return b.Clear(c.t.Context(), clearing) }, func(reply) any {
-		return backend.Cleared
-	}, "clear", clearArgs(&clearing, c.lastID)...)
+	c.send(0, 0, func(b backend.Backend) (any, error) { return b.Clear(c.t.Context(), clearing) }, func(r []any) (any, error) {
+		return wire.DecodeClear(r)
+	}, sender("").Clear(&clearing, c.lastID))
 	withdraw(waiter, day)
 	c.now += time.Second.Microseconds()
 	ending := backend.ReleaseRequest{Key: k, ID: c.id(), Retention: day, Repeated: true}
-	c.send(0, 0, c.releasing(&ending), func(r reply) any {
-		return backend.ReleaseReply{Released: r.num(0) == 1}
-	}, "release", releaseArgs(&ending, 0)...)
+	c.send(0, 0, c.releasing(&ending), ended, sender(by.id).Release(&ending, 0, new(wire.Room)))
 	c.compareHeard()
 	c.report(1)
 }

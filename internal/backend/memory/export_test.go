@@ -16,8 +16,6 @@ import (
 var (
 	Glob   = glob
 	Escape = escape
-
-	ShareText = rules.ShareText
 )
 
 // Control replaces the clock and the ids of a Space.

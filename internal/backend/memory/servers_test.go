@@ -17,6 +17,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/backend/memory"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -59,15 +60,11 @@ func newMini(t *testing.T, texts map[string]string) *mini {
 	return s
 }
 
-func (s *mini) run(now int64, script string, key backend.Key, args ...any) (any, memory.Stored, error) {
+func (s *mini) run(now int64, c wire.Command, key backend.Key) (any, memory.Stored, error) {
 	s.m.SetTime(time.UnixMicro(now))
-	keys := keysOf(script, key)
-	list := append([]string{"EVAL", s.texts[script], fmt.Sprint(len(keys))}, keys...)
-	for _, a := range args {
-		list = append(list, fmt.Sprint(a))
-	}
+	keys, args := c.Texts()
 	s.out.Reset()
-	s.m.Server().Dispatch(s.peer, list)
+	s.m.Server().Dispatch(s.peer, slices.Concat([]string{"EVAL", s.texts[c.Name], fmt.Sprint(len(keys))}, keys, args))
 	s.peer.Flush()
 	v, _, err := parse(s.out.Bytes())
 	return v, s.look(key), err
@@ -208,10 +205,15 @@ func newActual(t *testing.T, texts map[string]string) *actual {
 	return s
 }
 
-func (s *actual) run(now int64, script string, key backend.Key, args ...any) (any, memory.Stored, error) {
+func (s *actual) run(now int64, c wire.Command, key backend.Key) (any, memory.Stored, error) {
 	ctx := s.t.Context()
 	p := s.c.Pipeline()
-	cmd := s.scripts[script].EvalSha(ctx, p, keysOf(script, key), append(slices.Clone(args), now/1e6, now%1e6)...)
+	keys, texts := c.Texts()
+	var args []any
+	for _, text := range texts {
+		args = append(args, text)
+	}
+	cmd := s.scripts[c.Name].EvalSha(ctx, p, keys, append(args, now/1e6, now%1e6)...)
 	value, fields, queue := p.Get(ctx, key.Stored[0]), p.HGetAll(ctx, key.Stored[0]), p.ZRange(ctx, key.Stored[1], 0, -1)
 	ttl, queueTTL := p.PTTL(ctx, key.Stored[0]), p.PTTL(ctx, key.Stored[1])
 	parked, woken := p.ZRangeWithScores(ctx, key.Stored[0]+":p", 0, -1), p.ZRangeWithScores(ctx, key.Stored[0]+":w", 0, -1)

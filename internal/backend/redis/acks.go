@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 )
 
 const (
@@ -45,17 +46,9 @@ func (c *conn) waitForReplicas(r Acks) error {
 	return nil
 }
 
-// within returns r with a timeout that suits a grant, whose lease is at index i of its list. If i
-// is 0, the script grants nothing, and within returns r unchanged.
-func (r Acks) within(list []any, i int) Acks {
-	if i == 0 {
-		return r
-	}
-	lease, ok := list[i].(int64)
-	if p, is := list[i].(*int64); is {
-		lease, ok = *p, true
-	}
-	if ok {
+// within returns r with a timeout that suits the lease of the grant, if c grants one.
+func (r Acks) within(c wire.Command) Acks {
+	if lease, ok := c.Lease(); ok {
 		r.Timeout = min(r.Timeout, time.Duration(lease)*time.Microsecond/ackShare)
 	}
 	return r
@@ -64,51 +57,40 @@ func (r Acks) within(list []any, i int) Acks {
 // evalAcked is eval together with WAIT, on one connection to the primary of the key. WAIT counts
 // only the writes of its own connection. A cluster client cannot route WAIT, because WAIT has no
 // key. So evalAcked follows redirections itself.
-func (c *conn) evalAcked(ctx context.Context, on redis.UniversalClient, s *script, list []any) (any, error) {
+func (c *conn) evalAcked(ctx context.Context, on redis.UniversalClient, cmd wire.Command) (any, error) {
 	if on == c.ends {
 		on = c.records
 	}
-	v, err := c.redirected(ctx, on, s, list, c.acks.within(list, s.lease))
+	v, err := c.redirected(ctx, on, cmd, c.acks.within(cmd))
 	reloadSlots(ctx, on, err)
 	return v, err
 }
 
-func (c *conn) redirected(ctx context.Context, on redis.UniversalClient, s *script, list []any, r Acks) (any, error) {
-	node, err := masterOf(ctx, on, keyOf(list))
+func (c *conn) redirected(ctx context.Context, on redis.UniversalClient, cmd wire.Command, r Acks) (any, error) {
+	node, err := masterOf(ctx, on, cmd.Key())
 	if err != nil {
 		return nil, err
 	}
-	head, asking := s.sha, false
+	head, asking := cmd.SHA, false
 	for hop := 0; ; hop++ {
-		list = slices.Clone(list) // go-redis may still read the previous one
-		copy(list, head)
-		v, acks, err := r.send(ctx, node, asking, list)
+		cmd.List = slices.Clone(cmd.List) // go-redis may still read the previous one
+		cmd.Use(head)
+		v, acks, err := r.send(ctx, node, asking, cmd.List)
 		switch {
-		case err == nil && confirmable(v, s.granted):
+		case err == nil && cmd.HasEffect(v):
 			return v, r.judge(acks)
 		case err == nil || hop == maxHops:
 			return v, err
 		case redis.HasErrorPrefix(err, "NOSCRIPT"):
-			head = s.text
+			head = cmd.Full
 		default:
 			next, ask := follow(ctx, on, err)
 			if next == nil {
 				return nil, err
 			}
-			node, asking, head = next, ask, s.sha
+			node, asking, head = next, ask, cmd.SHA
 		}
 	}
-}
-
-// confirmable reports whether element i of a reply is 1: the script has an effect that replicas can
-// acknowledge.
-func confirmable(v any, i int) bool {
-	reply, ok := v.([]any)
-	if !ok {
-		reply = []any{v}
-	}
-	n, err := number(reply, i)
-	return err == nil && n == 1
 }
 
 // send sends one script and WAIT in one pipeline, and so on one connection.
@@ -170,7 +152,9 @@ func (c *conn) renewPipe(ctx context.Context, on redis.UniversalClient, key stri
 
 // judgeRenewals turns renewals that too few replicas have acknowledged into errors. It sends
 // renewals that a cluster has redirected again.
-func (c *conn) judgeRenewals(ctx context.Context, acks *redis.IntCmd, cmds []*redis.Cmd, res []backend.RenewReply) {
+func (c *conn) judgeRenewals(
+	ctx context.Context, acks *redis.IntCmd, commands []wire.Command, cmds []*redis.Cmd, rs []backend.RenewRequest, res []backend.RenewReply,
+) {
 	if acks == nil {
 		return
 	}
@@ -187,14 +171,9 @@ func (c *conn) judgeRenewals(ctx context.Context, acks *redis.IntCmd, cmds []*re
 		if addr, _ := pointsTo(cmd.Err()); addr == "" {
 			continue
 		}
-		s := renewScript
-		if n, ok := cmd.Args()[2].(int); ok && n > 1 { // in a cluster a renewal of renew.lua has one key
-			s = renewShareScript
-		}
-		v, err := c.evalAcked(ctx, c.renews, s, cmd.Args())
+		v, err := c.evalAcked(ctx, c.renews, commands[i])
 		if err == nil {
-			reply, _ := v.([]any)
-			res[i].Verdict, err = verdict(keyOf(cmd.Args()), reply, 0)
+			res[i].Verdict, err = wire.DecodeRenew(rs[i].Key, wire.Elements(v), 0)
 		}
 		res[i].Err = err
 	}

@@ -15,10 +15,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 )
 
 const (
-	layout        = ":2:" // version of the layout in Redis; Lockers of two versions do not see each other's keys
 	defaultPrefix = "holdfast"
 )
 
@@ -34,7 +34,7 @@ type Options struct {
 type Backend struct {
 	o        Options
 	prefix   string
-	channels string // prefix of the channels of notifications
+	wire     wire.Sender
 	conn     *conn
 	cleanups cleanups
 
@@ -56,10 +56,15 @@ func New(rdb redis.UniversalClient, o Options) (*Backend, error) {
 		c.groupCalls(o.Grouped)
 	}
 	b := &Backend{o: o, prefix: cmp.Or(o.Prefix, defaultPrefix), conn: c}
-	b.channels = b.prefix + layout + "wake:"
+	b.wire = wire.Sender{Locker: o.Locker, Channels: wire.ChannelPrefix(b.prefix), Single: c.single}
 	b.base, b.stop = context.WithCancel(context.Background())
 	b.cleanups.b = b
 	return b, nil
+}
+
+// Key returns a key and the names of its hash and its queue.
+func (b *Backend) Key(kind backend.Kind, name string) backend.Key {
+	return backend.Key{Kind: kind, Name: name, Stored: wire.StoredNames(b.prefix, kind, name)}
 }
 
 // Name returns "redis".

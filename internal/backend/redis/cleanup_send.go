@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 )
 
 // send sends the entries of its lane until the lane is empty or paused, or the queue is stopped.
@@ -27,7 +28,7 @@ func (q *cleanups) send(ln *lane) {
 			batch = q.route(batch)
 		}
 		if len(batch) > 0 {
-			q.settle(ln, batch, q.b.conn.cleanUp(q.b.base, batch, q.list))
+			q.settle(ln, batch, q.b.conn.cleanUp(q.b.base, batch, q.command))
 		}
 	}
 }
@@ -150,35 +151,33 @@ func (q *cleanups) retry(ln *lane) {
 	q.startLocked(ln)
 }
 
-// list returns the script of an entry and its list without the name of the command and the script.
-func (q *cleanups) list(c *cleanup) (*script, []any) {
-	if r := c.release; r != nil {
-		if r.Share.Limit > 0 {
-			// A key remembers 16 ended ids. During an outage, a process with many permits must not
-			// displace the ids that matter. So this id is remembered only if its acquire may arrive
-			// again.
-			return releaseShareScript, q.b.releaseShare(r, time.Now())
-		}
-		again := *r
-		again.Repeated = true
-		return releaseScript, q.b.releaseCommand(&again, time.Now()).list[:]
+// command returns the command of an entry.
+func (q *cleanups) command(c *cleanup) wire.Command {
+	if c.release == nil {
+		again := *c.withdraw
+		again.Repeated = c.repeated
+		return q.b.wire.Withdraw(&again)
 	}
-	r := c.withdraw
-	if r.Share.Limit > 0 {
-		return releaseShareScript, q.b.withdrawShare(r, c.repeated)
+	again, now := *c.release, time.Now()
+	cooldown := wire.Cooldown(&again, now)
+	if again.Share.Limit > 0 {
+		// A key remembers 16 ended ids. During an outage, a process with many permits must not
+		// displace the ids that matter. So this id is remembered only if its acquire may arrive
+		// again.
+		return q.b.wire.ReleaseShare(&again, cooldown)
 	}
-	return leaveScript, listOf(shareKeys(r.Key), r.ID, q.b.o.Locker, millis(r.Retention), flag(c.repeated), reservation, q.b.channels,
-		flag(q.b.conn.single), encodeWake(r.Key))
+	again.Repeated = true
+	return q.b.wire.Release(&again, cooldown, new(wire.Room))
 }
 
 // cleanUp sends a batch in one pipeline, and entries that got no connection by the others. It returns
 // an error or nil for each entry.
-func (c *conn) cleanUp(base context.Context, batch []*cleanup, list func(*cleanup) (*script, []any)) []error {
+func (c *conn) cleanUp(base context.Context, batch []*cleanup, command func(*cleanup) wire.Command) []error {
 	ctx, cancel := context.WithTimeout(base, callTimeout)
 	defer cancel()
-	all := make([]cleanupCommand, len(batch))
+	all := make([]wire.Command, len(batch))
 	for i, b := range batch {
-		all[i].s, all[i].list = list(b)
+		all[i] = command(b)
 	}
 	v, err := c.bounded(ctx, func() (any, error) {
 		errs := make([]error, len(all))
@@ -209,24 +208,18 @@ func (c *conn) cleanUp(base context.Context, batch []*cleanup, list func(*cleanu
 	return errs
 }
 
-// cleanupCommand is the command of an entry.
-type cleanupCommand struct {
-	s    *script
-	list []any
-}
-
 // cleanUpBy sends the commands todo of all by one client. It sets their errors, and returns those
 // that got no connection.
-func cleanUpBy(ctx context.Context, on redis.UniversalClient, all []cleanupCommand, todo []int, errs []error) (unsent []int) {
+func cleanUpBy(ctx context.Context, on redis.UniversalClient, all []wire.Command, todo []int, errs []error) (unsent []int) {
 	for inFull := false; len(todo) > 0; {
 		pipe, cmds := on.Pipeline(), make([]*redis.Cmd, len(todo))
 		for n, i := range todo {
-			args := slices.Clone(all[i].list)
-			copy(args, all[i].s.sha)
-			if inFull {
-				copy(args, all[i].s.text)
+			cmd := all[i]
+			cmd.List = slices.Clone(cmd.List) // go-redis may still read the previous one
+			if cmd.Use(cmd.SHA); inFull {
+				cmd.Use(cmd.Full)
 			}
-			cmds[n] = redis.NewCmd(ctx, args...)
+			cmds[n] = redis.NewCmd(ctx, cmd.List...)
 			_ = pipe.Process(ctx, cmds[n])
 		}
 		_, err := pipe.Exec(ctx)
@@ -240,7 +233,7 @@ func cleanUpBy(ctx context.Context, on redis.UniversalClient, all []cleanupComma
 				continue
 			case errs[i] != nil && redis.HasErrorPrefix(errs[i], "NOSCRIPT") && !inFull: // the server does not have the script
 				unknown = true
-			case errs[i] != nil || cmds[n].Val() != more: //planted:cleanup-step-sent-again
+			case errs[i] != nil || !wire.IsStep(cmds[n].Val()): //planted:cleanup-step-sent-again
 				continue
 			}
 			again = append(again, i)

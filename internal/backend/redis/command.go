@@ -1,16 +1,17 @@
 package redis
 
-import "sync"
+import (
+	"sync"
 
-// command contains the ctx and the arguments of one send of acquire.lua or release.lua. list points
-// to the other fields. A command is reused only after a reply, because after an error a group may
-// still read it. In a cluster a command is not reused, because a hook that the user's NewClient has
-// added may keep it.
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
+)
+
+// command has the ctx of one send of acquire.lua or release.lua, and memory for its arguments. A
+// command is reused only after a reply, because after an error a group may still read it. In a
+// cluster a command is not reused, because a hook that the user's NewClient has added may keep it.
 type command struct {
-	ctx                               limited
-	id, holder, fingerprint           string
-	lease, token, retention, cooldown int64
-	list                              [15]any
+	ctx limited
+	wire.Room
 }
 
 var commands = sync.Pool{New: func() any { return new(command) }}

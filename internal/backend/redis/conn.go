@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 )
 
 const (
@@ -116,39 +117,26 @@ func (c *conn) close() {
 	}
 }
 
-// listOf returns the list of a command. The first two elements, for the name of the command and the
-// script, are empty.
-func listOf(keys []string, args ...any) []any {
-	list := make([]any, 3, 3+len(keys)+len(args))
-	list[2] = len(keys)
-	for _, key := range keys {
-		list = append(list, key)
-	}
-	return append(list, args...)
-}
-
 // insist sends a script that is safe to repeat. Within callTimeout it sends the command again after
 // a missing reply or a temporary error. sent is the time of the last send.
 //
 // A server that closes idle connections leaves broken connections in the pool. Over TLS go-redis
 // detects that only when it uses them. So the pause after a broken connection is one millisecond,
 // for up to 2*ownPoolSize tries. After any other error the pause is longer.
-func (c *conn) insist(ctx context.Context, on redis.UniversalClient, s *script, keys []string, args ...any) (reply []any, sent time.Time, err error) {
-	reply, sent, _, err = c.insistNoting(ctx, on, s, keys, args...)
+func (c *conn) insist(ctx context.Context, on redis.UniversalClient, cmd wire.Command) (reply []any, sent time.Time, err error) {
+	reply, sent, _, err = c.insistNoting(ctx, on, cmd)
 	return reply, sent, err
 }
 
 // insistNoting is insist. repeated means the same as for send, but for all sends together.
-func (c *conn) insistNoting(
-	ctx context.Context, on redis.UniversalClient, s *script, keys []string, args ...any,
-) (reply []any, sent time.Time, repeated bool, err error) {
+func (c *conn) insistNoting(ctx context.Context, on redis.UniversalClient, cmd wire.Command) (reply []any, sent time.Time, repeated bool, err error) {
 	end := time.Now().Add(callTimeout)
 	ctx, cancel := context.WithDeadline(ctx, end) // also ends the dial of a repeat
 	defer cancel()
 	for try, pause := 0, 50*time.Millisecond; ; try++ {
 		sent = time.Now()
 		var again bool
-		reply, again, err = c.send(&limited{Context: ctx, end: end}, on, s, listOf(keys, args...), sent)
+		reply, again, err = c.send(&limited{Context: ctx, end: end}, on, cmd, sent)
 		repeated = repeated || again
 		wait := time.Millisecond
 		if !broken(err) || try >= 2*ownPoolSize {
@@ -157,34 +145,31 @@ func (c *conn) insistNoting(
 		if err == nil || permanent(err) || backend.Ended(ctx) || time.Until(end) <= wait || !backend.Sleep(ctx, wait) { //planted:sent-again
 			return reply, sent, repeated, err
 		}
+		cmd.List = slices.Clone(cmd.List) // go-redis may still read the previous one
 	}
 }
 
-// more is the reply of a script that had only the effect of a step, see sweep.lua. The command is
-// sent again at once. Each decoder refuses this reply.
-var more any = int64(-1)
-
-// send sends a script, and sends it again while the reply is more. If on has got no connection, send
-// uses the others. sent is the time before the send. list is complete except for the name of the
-// command and the script. It may be read after send has returned.
+// send sends a command, and sends it again while the reply is only a step. If on has got no connection,
+// send uses the others. sent is the time before the send. The list of cmd may be read after send has
+// returned.
 //
 // repeated is true if a duplicate of the command may still arrive, or may have arrived:
 //   - The command got no reply.
 //   - A ClusterClient got no reply to an earlier send of the command.
 //   - The client is not one of newConn, so the user configures its retries.
-func (c *conn) send(ctx *limited, on redis.UniversalClient, s *script, list []any, sent time.Time) (reply []any, repeated bool, err error) {
-	v, err := c.sendStep(ctx, on, s, list, sent)
-	for err == nil && v == more { //planted:step-sent-again
+func (c *conn) send(ctx *limited, on redis.UniversalClient, cmd wire.Command, sent time.Time) (reply []any, repeated bool, err error) {
+	v, err := c.sendStep(ctx, on, cmd, sent)
+	for err == nil && wire.IsStep(v) { //planted:step-sent-again
 		if sent = time.Now(); backend.Ended(ctx) || !sent.Before(ctx.end) {
 			err = &notSentError{cmp.Or(ctx.Err(), os.ErrDeadlineExceeded)}
 		} else {
-			v, err = c.sendStep(ctx, on, s, list, sent)
+			v, err = c.sendStep(ctx, on, cmd, sent)
 		}
 	}
 	repeated = err != nil && mayTakeEffect(err) || !c.own || ctx.sends.lost
 	if err != nil {
 		reloadSlots(ctx, on, err)
-		return nil, repeated, unreadable(err, list)
+		return nil, repeated, unreadable(err, cmd)
 	}
 	reply, ok := v.([]any)
 	if !ok {
@@ -194,37 +179,37 @@ func (c *conn) send(ctx *limited, on redis.UniversalClient, s *script, list []an
 	return reply, repeated, nil
 }
 
-func (c *conn) sendStep(ctx *limited, on redis.UniversalClient, s *script, list []any, sent time.Time) (any, error) {
-	v, err := c.sendBy(ctx, on, s, list, c.groups, sent)
+func (c *conn) sendStep(ctx *limited, on redis.UniversalClient, cmd wire.Command, sent time.Time) (any, error) {
+	v, err := c.sendBy(ctx, on, cmd, c.groups, sent)
 	if noConnection(err) {
-		return c.sendByOthers(ctx, on, s, list, err)
+		return c.sendByOthers(ctx, on, cmd, err)
 	}
 	return v, err
 }
 
-func (c *conn) sendBy(ctx *limited, on redis.UniversalClient, s *script, list []any, groups *serverGroups, sent time.Time) (v any, err error) {
-	switch acked := c.acks.N > 0 && s.acked; {
+func (c *conn) sendBy(ctx *limited, on redis.UniversalClient, cmd wire.Command, groups *serverGroups, sent time.Time) (v any, err error) {
+	switch acked := c.acks.N > 0 && cmd.Acked; {
 	case !c.own:
-		return c.sendBounded(ctx, on, s, list, acked)
+		return c.sendBounded(ctx, on, cmd, acked)
 	case acked:
 		own := ctx.own()
-		v, err = c.evalAcked(own, on, s, list)
+		v, err = c.evalAcked(own, on, cmd)
 		ctx.sends.lost = ctx.sends.lost || own.sends.lost
 		return v, err
 	case groups != nil:
-		return groups.eval(ctx, on, s, list, sent)
+		return groups.eval(ctx, on, cmd, sent)
 	}
-	return eval(ctx, on, s, list)
+	return eval(ctx, on, cmd)
 }
 
 // sendByOthers sends a script alone, while there is time. err is the error of on.
-func (c *conn) sendByOthers(ctx *limited, on redis.UniversalClient, s *script, list []any, err error) (any, error) {
+func (c *conn) sendByOthers(ctx *limited, on redis.UniversalClient, cmd wire.Command, err error) (any, error) {
 	var v any
 	for other := range c.others(on) {
 		if !time.Now().Before(ctx.end) {
 			break
 		}
-		if v, err = c.sendBy(ctx, other, s, list, nil, ctx.end); !noConnection(err) {
+		if v, err = c.sendBy(ctx, other, cmd, nil, ctx.end); !noConnection(err) {
 			break
 		}
 	}
@@ -232,14 +217,14 @@ func (c *conn) sendByOthers(ctx *limited, on redis.UniversalClient, s *script, l
 }
 
 // sendBounded sends a script by a client of the user, which may ignore ctx.
-func (c *conn) sendBounded(ctx *limited, on redis.UniversalClient, s *script, list []any, acked bool) (any, error) {
+func (c *conn) sendBounded(ctx *limited, on redis.UniversalClient, cmd wire.Command, acked bool) (any, error) {
 	timed, cancel := context.WithDeadline(ctx.parent(), ctx.end)
 	defer cancel()
 	return c.bounded(timed, func() (any, error) {
 		if acked {
-			return c.evalAcked(timed, on, s, list)
+			return c.evalAcked(timed, on, cmd)
 		}
-		return evalOn(timed, on, s, list)
+		return cmd.Run(timed, on)
 	})
 }
 
@@ -256,41 +241,22 @@ func reloadSlots(ctx context.Context, rdb redis.UniversalClient, err error) {
 }
 
 // eval sends a script by its digest. If the server does not have the script, eval sends it in full.
-func eval(l *limited, on redis.UniversalClient, s *script, list []any) (any, error) {
+func eval(l *limited, on redis.UniversalClient, c wire.Command) (any, error) {
 	ctx := l.own()
 	if _, ok := on.(*redis.ClusterClient); ok {
 		defer func() { l.sends.lost = l.sends.lost || ctx.sends.lost || !ctx.sends.seen }() // a hook of the user may replace ctx
 	}
-	copy(list, s.sha)
-	cmd := redis.NewCmd(ctx, list...)
+	c.Use(c.SHA)
+	cmd := redis.NewCmd(ctx, c.List...)
 	err := on.Process(ctx, cmd)
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		list = slices.Clone(list)
-		copy(list, s.text)
-		cmd = redis.NewCmd(ctx, list...)
+		c.List = slices.Clone(c.List)
+		c.Use(c.Full)
+		cmd = redis.NewCmd(ctx, c.List...)
 		err = on.Process(ctx, cmd)
 	}
 	if err != nil {
 		return nil, err
 	}
 	return cmd.Val(), nil
-}
-
-// evalOn is eval for a wrapper. It only calls methods that the wrapper may override.
-func evalOn(ctx context.Context, on redis.UniversalClient, s *script, list []any) (any, error) {
-	list = slices.Clone(list)
-	for i, arg := range list {
-		switch p := arg.(type) {
-		case *string:
-			list[i] = *p
-		case *int64:
-			list[i] = *p
-		}
-	}
-	n, _ := list[2].(int)
-	keys := make([]string, n)
-	for i := range keys {
-		keys[i], _ = list[3+i].(string)
-	}
-	return s.Run(ctx, on, keys, list[3+n:]...).Result()
 }

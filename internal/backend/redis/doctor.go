@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 )
 
 // Own reports whether New made its own clients. Otherwise b uses the client of the user: a failover
@@ -17,10 +19,10 @@ func (b *Backend) Single() bool { return b.conn.single }
 func (b *Backend) Prefix() string { return b.prefix }
 
 // Keys returns the prefix of the stored names of all keys.
-func (b *Backend) Keys() string { return b.prefix + layout }
+func (b *Backend) Keys() string { return wire.KeyPrefix(b.prefix) }
 
 // Channels returns the prefix of the channels of notifications.
-func (b *Backend) Channels() string { return b.channels }
+func (b *Backend) Channels() string { return b.wire.Channels }
 
 // Bounded returns the result of call, or ctx.Err() when ctx ends. A client of the user may ignore
 // ctx. Then call continues in a goroutine. If too many of those are running, Bounded returns

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 )
 
 // broken reports whether an open connection ended before the reply.
@@ -64,7 +65,7 @@ func loginRefused(err error) bool {
 // user or the key and is not temporary.
 func permanent(err error) bool {
 	var re redis.Error
-	if errors.As(err, new(*backend.DataError)) || errors.As(err, new(*replyError)) {
+	if errors.As(err, new(*backend.DataError)) || errors.As(err, new(*wire.ReplyError)) {
 		return true
 	}
 	if !errors.As(err, &re) {
@@ -86,32 +87,20 @@ func permanent(err error) bool {
 
 // unreadable returns a DataError if an error reply reports data that no script writes. Otherwise it
 // returns err. Some servers add text to the error of a script.
-func unreadable(err error, list []any) error {
+func unreadable(err error, cmd wire.Command) error {
 	var re redis.Error
 	if !errors.As(err, &re) {
 		return err
 	}
 	if _, text, ok := strings.Cut(re.Error(), "BADFIELD "); ok {
 		field, _, _ := strings.Cut(text, " ")
-		return &backend.DataError{Stored: keyOf(list), Field: field, Reply: err}
+		return &backend.DataError{Stored: cmd.Key(), Field: field, Reply: err}
 	}
 	if strings.Contains(re.Error(), "WRONGTYPE") {
-		return &backend.DataError{Stored: keyOf(list), Reply: err}
+		return &backend.DataError{Stored: cmd.Key(), Reply: err}
 	}
 	return err
 }
 
-// keyOf returns the first key in the list of a script.
-func keyOf(list []any) string {
-	if p, ok := list[3].(*string); ok {
-		return *p
-	}
-	key, _ := list[3].(string)
-	return key
-}
-
-// replyError is the error of a reply of an unknown form, which another program or another release
-// has sent.
-type replyError struct{ text string }
-
-func (e *replyError) Error() string { return e.text }
+// unknownReply reports whether a reply has an unknown form, so the effect of its script is unknown.
+func unknownReply(err error) bool { return err != nil && errors.As(err, new(*wire.ReplyError)) }

@@ -4,16 +4,8 @@ import (
 	"context"
 
 	"github.com/redis/go-redis/v9"
-)
 
-// Exported for tests.
-var (
-	Escape      = escape
-	Unescape    = unescape
-	ScriptFiles = scriptFiles
-	ParkedNames = parkedNames
-	DecodeWake  = decodeWake
-	EncodeWake  = encodeWake
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 )
 
 func OwnCluster(ctx context.Context, o *redis.ClusterOptions) *redis.ClusterClient {
@@ -36,9 +28,9 @@ type DealtCall struct {
 func DealReplies(releases, acquires int, reply any) (results []DealtCall) {
 	calls := make([]*call, releases+acquires)
 	for i := range calls {
-		calls[i] = &call{s: acquireScript}
+		calls[i] = &call{cmd: wire.Command{Script: wire.Acquire}}
 		if i < releases {
-			calls[i].s = releaseScript
+			calls[i].cmd.Script = wire.Release
 		}
 	}
 	(&group{}).setDealReplies(calls, reply, nil)
@@ -54,9 +46,9 @@ func TakeAll(n int, left func(i int) bool) (groups [][]int) {
 	var w waitingCalls
 	number := map[*call]int{}
 	for i := range n + 1 {
-		c := &call{s: acquireScript}
+		c := &call{cmd: wire.Command{Script: wire.Acquire}}
 		if i == n {
-			c.s = releaseScript
+			c.cmd.Script = wire.Release
 		}
 		number[c] = i
 		w.add(c)

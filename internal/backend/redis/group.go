@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 )
 
 const (
@@ -59,11 +61,10 @@ type groups struct {
 
 // call is one call that waits for a group, or is in one.
 type call struct {
-	s       *script
-	list    []any
-	end     time.Time // deadline of the send
-	useDeal bool      // deal.lua may handle the call
-	terms   holdTerms // of an acquire, for deal.lua
+	cmd     wire.Command
+	end     time.Time      // deadline of the send
+	useDeal bool           // deal.lua may handle the call
+	terms   wire.HoldTerms // of an acquire, for deal.lua
 
 	since time.Time // when the call was added
 
@@ -94,11 +95,11 @@ func newGroups(useDeal bool, report func(calls int, waited time.Duration)) *grou
 
 // eval sends a script and waits for its reply. The groups are sent by server, the client of one
 // server. A call that is sent alone is sent by on, which may be a ClusterClient.
-func (g *groups) eval(ctx *limited, server, on redis.UniversalClient, s *script, list []any, now time.Time) (any, error) {
-	for useDeal := s.canDeal(list); ; now = time.Now() {
-		c := g.add(ctx, server, s, list, useDeal, now)
+func (g *groups) eval(ctx *limited, server, on redis.UniversalClient, cmd wire.Command, now time.Time) (any, error) {
+	for useDeal := cmd.Deal; ; now = time.Now() {
+		c := g.add(ctx, server, cmd, useDeal, now)
 		if c == nil {
-			return g.sendAlone(ctx, now, on, s, list)
+			return g.sendAlone(ctx, now, on, cmd)
 		}
 		if err := g.wait(ctx, c); err != nil {
 			return nil, err
@@ -108,12 +109,12 @@ func (g *groups) eval(ctx *limited, server, on redis.UniversalClient, s *script,
 			ctx.sends.lost = ctx.sends.lost || c.lost
 		}
 		if useDeal = c.useDeal; retry && !useDeal {
-			list[plainArg] = &no
+			cmd.SetNotPlain()
 		}
 		g.reuse(c)
 		switch {
 		case retryAlone:
-			return eval(ctx, on, s, list)
+			return eval(ctx, on, cmd)
 		case !retry:
 			ctx.received = received // not set if the call is sent again
 			return reply, err
@@ -122,14 +123,14 @@ func (g *groups) eval(ctx *limited, server, on redis.UniversalClient, s *script,
 }
 
 // sendAlone sends a call on its own connection. add must have counted the call.
-func (g *groups) sendAlone(ctx *limited, now time.Time, on redis.UniversalClient, s *script, list []any) (reply any, err error) {
+func (g *groups) sendAlone(ctx *limited, now time.Time, on redis.UniversalClient, cmd wire.Command) (reply any, err error) {
 	defer func() { ctx.received = g.endAlone(now, err) }()
-	return eval(ctx, on, s, list)
+	return eval(ctx, on, cmd)
 }
 
 // add adds a call to waiting. If the call must be sent alone, add counts it and returns nil. Then
 // the caller must call endAlone after the send.
-func (g *groups) add(ctx context.Context, server redis.UniversalClient, s *script, list []any, useDeal bool, now time.Time) *call {
+func (g *groups) add(ctx context.Context, server redis.UniversalClient, cmd wire.Command, useDeal bool, now time.Time) *call {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	limit := g.roundTrips.limit()
@@ -142,11 +143,11 @@ func (g *groups) add(ctx context.Context, server redis.UniversalClient, s *scrip
 	}
 	g.server = server // in a cluster, go-redis may have made a new client for the same address
 	c := g.newCall()
-	c.s, c.list, c.useDeal, c.since = s, list, useDeal && g.useDeal, now
+	c.cmd, c.useDeal, c.since = cmd, useDeal && g.useDeal, now
 	c.end, _ = ctx.Deadline() // ctx is a limited, which always has a deadline
 	g.endByLocked(c.end, now)
-	if c.useDeal && s == acquireScript {
-		c.terms.set(list)
+	if c.useDeal && cmd.Script == wire.Acquire {
+		c.terms.Set(cmd)
 	}
 	if g.waiting.n == 0 {
 		g.timer.Reset(groupWait) //planted:group-beside
@@ -396,7 +397,7 @@ func (g *groups) takeGroupLocked(next *group) {
 
 // releases reports whether the call releases a key.
 func (c *call) releases() bool {
-	return c.s == releaseScript || c.s == rotateScript || c.s == releaseShareScript
+	return c.cmd.Script == wire.Release || c.cmd.Script == wire.Rotate || c.cmd.Script == wire.ReleaseShare
 }
 
 // newCall returns a new call, or one from the pool.

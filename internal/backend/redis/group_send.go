@@ -3,37 +3,12 @@ package redis
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 )
-
-// plainArg is the index of the flag for plain holds in the lists of acquire.lua and release.lua.
-const plainArg = 14
-
-// canDeal reports whether deal.lua may handle this command of s. plainRef marks such commands.
-func (s *script) canDeal(list []any) bool {
-	return (s == acquireScript || s == releaseScript) && list[plainArg] == &yesDeal
-}
-
-// holdTerms is the part of a plain hold after the token. It is a BinaryMarshaler, because go-redis
-// writes the bytes of a BinaryMarshaler without a copy.
-type holdTerms []byte
-
-// set sets the terms from a list of acquire.lua. It reuses the memory of t.
-func (t *holdTerms) set(list []any) {
-	lease, _ := list[7].(*int64)
-	locker, _ := list[6].(*string)
-	holder, _ := list[9].(*string)
-	b := strconv.AppendInt((*t)[:0], *lease, 10)
-	b = append(append(b, " 0 "...), *locker...)
-	*t = append(append(b, ' '), *holder...)
-}
-
-// MarshalBinary implements encoding.BinaryMarshaler.
-func (t *holdTerms) MarshalBinary() ([]byte, error) { return *t, nil }
 
 // send sends a group in one write, and sets the reply of each call. The deadline of the write is
 // the latest one of the calls. A call with an earlier deadline leaves before send returns.
@@ -60,8 +35,8 @@ func (g *group) send() {
 		cmds = append(cmds, g.dealCommand(ctx, deal))
 	}
 	for _, c := range rest {
-		copy(c.list, c.s.sha)
-		cmds = append(cmds, redis.NewCmd(ctx, c.list...))
+		c.cmd.Use(c.cmd.SHA)
+		cmds = append(cmds, redis.NewCmd(ctx, c.cmd.List...))
 	}
 	g.deal, g.rest, g.cmds = deal, rest, cmds
 	exec := g.exchange(ctx, cmds)
@@ -103,33 +78,21 @@ func canRetryAlone(err error) bool {
 
 // dealCommand returns the command of deal.lua for calls. The releases must come first in calls.
 func (g *group) dealCommand(ctx context.Context, calls []*call) *redis.Cmd {
-	head := dealScript.sha
+	head := wire.Deal.SHA
 	if g.dealInFull {
-		head = dealScript.text
+		head = wire.Deal.Full
 	}
-	releases := 0 // calls that release a key
-	list := append(append(g.list[:0], head...), len(calls))
-	for _, c := range calls {
-		list = append(list, c.list[3])
-		if c.releases() {
-			releases++
-		}
-	}
-	list = append(list, releases)
-	for _, c := range calls {
-		list = append(list, c.list[5])
-		if !c.releases() {
-			list = append(list, &c.terms, c.list[10])
-		}
-	}
-	g.list = list
-	return redis.NewCmd(ctx, list...)
+	g.list = wire.AppendDeal(append(g.list[:0], head...), len(calls), func(i int) (wire.Command, *wire.HoldTerms) {
+		return calls[i].cmd, &calls[i].terms
+	})
+	return redis.NewCmd(ctx, g.list...)
 }
 
 // setDealReplies sets for each call the reply that its own script would return. A call that
 // deal.lua did not execute is sent again with its own script.
 func (g *group) setDealReplies(calls []*call, reply any, err error) {
-	list, undone, bad := dealReply(calls, reply)
+	var undone [maxGroup]bool
+	grant, bad := wire.DealReply(reply, len(calls), !calls[len(calls)-1].releases(), func(i int) { undone[i] = true })
 	switch {
 	case err == nil && bad != nil:
 		err = bad
@@ -149,29 +112,7 @@ func (g *group) setDealReplies(calls []*call, reply any, err error) {
 		case c.releases():
 			c.reply = int64(1)
 		default:
-			c.reply = list[0]
+			c.reply = grant
 		}
 	}
-}
-
-// dealReply decodes a reply of deal.lua. undone[i] is true if the script did not execute calls[i].
-func dealReply(calls []*call, reply any) (list []any, undone [maxGroup]bool, err error) {
-	bad := func() error { return &replyError{fmt.Sprintf("lockcore: unexpected reply: %v", reply)} }
-	list, _ = reply.([]any)
-	if len(list) == 0 {
-		return list, undone, bad()
-	}
-	token, ok := list[0].(string)
-	if acquires := !calls[len(calls)-1].releases(); !ok || (token != "") != acquires {
-		return list, undone, bad()
-	}
-	last := int64(0)
-	for _, v := range list[1:] {
-		n, ok := v.(int64)
-		if !ok || n <= last || n > int64(len(calls)) {
-			return list, undone, bad()
-		}
-		undone[n-1], last = true, n
-	}
-	return list, undone, nil
 }

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 )
 
 // serverGroups contains the groups of each server.
@@ -27,16 +29,16 @@ func (c *conn) groupCalls(report func(calls int, waited time.Duration)) {
 }
 
 // eval sends a script to the server of its key and waits for its reply.
-func (s *serverGroups) eval(ctx *limited, on redis.UniversalClient, script *script, list []any, now time.Time) (any, error) {
+func (s *serverGroups) eval(ctx *limited, on redis.UniversalClient, cmd wire.Command, now time.Time) (any, error) {
 	server, addr := s.ends, ""
 	if cluster, ok := s.ends.(*redis.ClusterClient); ok {
-		node, err := cluster.MasterForKey(ctx.own(), keyOf(list))
+		node, err := cluster.MasterForKey(ctx.own(), cmd.Key())
 		if err != nil { // send the call alone, to get the error of the ClusterClient
-			return eval(ctx, on, script, list)
+			return eval(ctx, on, cmd)
 		}
 		server, addr, now = node, node.Options().Addr, time.Now() // MasterForKey may have waited for the slots
 	}
-	return s.at(addr).eval(ctx, server, on, script, list, now)
+	return s.at(addr).eval(ctx, server, on, cmd, now)
 }
 
 // at returns the groups of a server.

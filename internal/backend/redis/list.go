@@ -1,18 +1,17 @@
 package redis
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"iter"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
@@ -80,8 +79,7 @@ func (b *Backend) List(ctx context.Context, r backend.ListRequest) iter.Seq2[bac
 
 // listOn lists one server. more is false if the loop of the caller has ended.
 func (b *Backend) listOn(ctx context.Context, rdb redis.UniversalClient, r backend.ListRequest, yield func(backend.ListEntry, error) bool) (more bool, err error) {
-	kinds := map[backend.Kind]string{0: "[xo]", backend.KindExclusive: "x", backend.KindOnce: "o"}[r.Kind]
-	w := walk{b: b, rdb: rdb, pattern: escapeGlob(b.prefix) + layout + kinds + ":{" + escape(cmp.Or(r.Match, "*")) + "}"}
+	w := walk{b: b, rdb: rdb, pattern: wire.Pattern(b.prefix, r.Kind, r.Match)}
 	for {
 		names, err := w.next(ctx)
 		if err != nil {
@@ -107,12 +105,11 @@ func (b *Backend) listOn(ctx context.Context, rdb redis.UniversalClient, r backe
 // entries inspects keys by their stored names, in one round trip. It skips keys that are free,
 // cannot be read, or have another layout.
 func (b *Backend) entries(ctx context.Context, rdb redis.UniversalClient, names []string, r backend.ListRequest) ([]backend.ListEntry, error) {
-	found := make([]backend.ListEntry, 0, len(names))
-	keys := make([][4]string, 0, len(names))
-	for _, name := range names {
-		if e, ok := b.parseName(name); ok {
-			entries, _ := parkedNames(name)
-			found, keys = append(found, e), append(keys, [4]string{name, name + ":q", entries, sharesName(name)})
+	var keys []*backend.Key
+	for _, stored := range names {
+		if kind, name, ok := wire.ParseName(b.prefix, stored); ok {
+			key := b.Key(kind, name)
+			keys = append(keys, &key)
 		}
 	}
 	record := backend.NoRecord
@@ -124,12 +121,13 @@ func (b *Backend) entries(ctx context.Context, rdb redis.UniversalClient, names 
 		return nil, err
 	}
 	var entries []backend.ListEntry
-	for i, e := range found {
+	for i, key := range keys {
 		reply, ok := replies[i].([]any)
 		if !ok {
 			continue // only this key cannot be read, or has moved to another server
 		}
-		if e.Status, err = decodeStatus(e.Kind, reply); err != nil || e.State == backend.StateFree && !(r.Free && e.Died) {
+		e := backend.ListEntry{Kind: key.Kind, Name: key.Name}
+		if e.Status, err = wire.DecodeInspect(key.Kind, reply); err != nil || e.State == backend.StateFree && !(r.Free && e.Died) {
 			continue
 		}
 		entries = append(entries, e)
@@ -185,11 +183,16 @@ func (w *walk) next(ctx context.Context) (names []string, err error) {
 
 // inspectAll runs inspect.lua for many keys in one round trip. The reply for a key that cannot be
 // read, or that is moving to another server, is nil.
-func (b *Backend) inspectAll(ctx context.Context, rdb redis.UniversalClient, keys [][4]string, record backend.RecordPart) ([]any, error) {
+func (b *Backend) inspectAll(ctx context.Context, rdb redis.UniversalClient, keys []*backend.Key, record backend.RecordPart) ([]any, error) {
 	replies := make([]any, len(keys))
-	head := inspectScript.sha
+	head := wire.Inspect.SHA
 	for range 2 {
-		cmds, err := b.pipe(ctx, rdb, head, keys, record)
+		commands := make([]wire.Command, len(keys))
+		for i, key := range keys {
+			commands[i] = b.wire.Inspect(key, record)
+			commands[i].Use(head)
+		}
+		cmds, err := b.pipe(ctx, rdb, commands)
 		if err != nil {
 			return nil, err
 		}
@@ -201,14 +204,14 @@ func (b *Backend) inspectAll(ctx context.Context, rdb redis.UniversalClient, key
 				replies[i] = v
 			case redis.HasErrorPrefix(err, "NOSCRIPT"):
 				forgotten = true
-			case !moving(err) && !errors.As(unreadable(err, cmd.Args()), new(*backend.DataError)):
+			case !moving(err) && !errors.As(unreadable(err, commands[i]), new(*backend.DataError)):
 				return nil, err
 			}
 		}
 		if !forgotten {
 			break
 		}
-		head = inspectScript.text
+		head = wire.Inspect.Full
 	}
 	return replies, nil
 }
@@ -218,16 +221,16 @@ func moving(err error) bool {
 	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") || redis.HasErrorPrefix(err, "TRYAGAIN")
 }
 
-func (b *Backend) pipe(ctx context.Context, rdb redis.UniversalClient, head []any, keys [][4]string, record backend.RecordPart) ([]*redis.Cmd, error) {
-	if len(keys) == 0 {
+func (b *Backend) pipe(ctx context.Context, rdb redis.UniversalClient, commands []wire.Command) ([]*redis.Cmd, error) {
+	if len(commands) == 0 {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	cmds := make([]*redis.Cmd, 0, len(keys))
+	cmds := make([]*redis.Cmd, 0, len(commands))
 	pipe := rdb.Pipeline()
-	for _, k := range keys {
-		cmds = append(cmds, pipe.Do(ctx, append(append([]any{}, head...), 4, k[0], k[1], k[2], k[3], int(record))...))
+	for _, c := range commands {
+		cmds = append(cmds, pipe.Do(ctx, c.List...))
 	}
 	return cmds, b.exec(ctx, pipe)
 }
@@ -252,49 +255,6 @@ func (b *Backend) exec(ctx context.Context, pipe redis.Pipeliner) error {
 		return nil
 	}
 	return s.err // includes a failed login, whose error go-redis does not set in the commands
-}
-
-// parseName returns the key with a stored name. ok is false if the name has another prefix or
-// another layout.
-func (b *Backend) parseName(name string) (e backend.ListEntry, ok bool) {
-	rest, ok := strings.CutPrefix(name, b.prefix+layout)
-	if !ok || len(rest) < len("x:{k}") || rest[1:3] != ":{" || rest[len(rest)-1] != '}' {
-		return e, false
-	}
-	switch rest[0] {
-	case 'x':
-		e.Kind = backend.KindExclusive
-	case 'o':
-		e.Kind = backend.KindOnce
-	default:
-		return e, false
-	}
-	e.Name = unescape(rest[3 : len(rest)-1])
-	return e, StoredNames(b.prefix, e.Kind, e.Name)[0] == name
-}
-
-// unescape reverses escape. For a name that escape did not return, the result is arbitrary.
-func unescape(name string) string {
-	if !strings.Contains(name, "%") {
-		return name
-	}
-	var b strings.Builder
-	for i := 0; i < len(name); i++ {
-		if name[i] == '%' && i+2 < len(name) {
-			if c, err := strconv.ParseUint(name[i+1:i+3], 16, 8); err == nil {
-				b.WriteByte(byte(c))
-				i += 2
-				continue
-			}
-		}
-		b.WriteByte(name[i])
-	}
-	return b.String()
-}
-
-// escapeGlob escapes a text for use in a glob pattern.
-func escapeGlob(text string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(text)
 }
 
 // fields parses the lines name:value of a text.

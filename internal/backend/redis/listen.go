@@ -2,13 +2,12 @@ package redis
 
 import (
 	"context"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 )
 
 const pingEvery = 3 * time.Second // period of PINGs that detect a dead connection
@@ -42,7 +41,7 @@ func (b *Backend) Listen(ctx context.Context, on func(backend.Notification)) {
 // a client of newConn the dial ends with ctx. On a client of the user only the timeouts of that
 // client bound the dial. If such a dial ends after ctx, its subscription is closed.
 func (b *Backend) subscribe(ctx context.Context, client redis.UniversalClient) *redis.PubSub {
-	channel := b.channels + b.o.Locker
+	channel := b.wire.Channels + b.wire.Locker
 	if b.conn.own {
 		return client.Subscribe(ctx, channel)
 	}
@@ -85,26 +84,13 @@ func (b *Backend) receive(m any, on func(backend.Notification)) {
 	case *redis.Subscription:
 		on(backend.Notification{Event: backend.EventSubscribed})
 	case *redis.Message:
-		if id, ok := strings.CutPrefix(m.Payload, "w"); ok {
-			on(backend.Notification{Event: backend.EventTurn, Request: id})
-			b.cleanups.hurry(id)
-		} else if id, ok := strings.CutPrefix(m.Payload, "v"); ok {
-			on(backend.Notification{Event: backend.EventRevoked, Request: id})
-		} else if n, ok := decodeWake(m.Payload); ok {
-			on(n)
-		} else if n, ok := decodeCooling(m.Payload); ok {
-			on(n)
+		n, ok := wire.DecodeNotification(m.Payload)
+		if !ok {
+			return
+		}
+		on(n)
+		if n.Event == backend.EventTurn {
+			b.cleanups.hurry(n.Request)
 		}
 	}
-}
-
-// decodeCooling decodes a message about the end of a cooldown: "c", a request id, and the rest of
-// the cooldown in µs. ok is false for any other text.
-func decodeCooling(payload string) (n backend.Notification, ok bool) {
-	rest, ok := strings.CutPrefix(payload, "c")
-	if !ok || len(rest) <= 26 {
-		return n, false
-	}
-	in, err := strconv.ParseInt(rest[26:], 10, 64)
-	return backend.Notification{Event: backend.EventCooling, Request: rest[:26], In: micro(in)}, err == nil && in >= 0
 }

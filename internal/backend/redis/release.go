@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 )
 
 // Release sends release.lua. For a request with Next it sends rotate.lua, for a share
@@ -13,75 +14,57 @@ func (b *Backend) Release(ctx context.Context, r backend.ReleaseRequest) (backen
 	sent := time.Now()
 	switch {
 	case r.Share.Limit > 0:
-		reply, repeated, err := b.conn.send(&limited{Context: ctx, end: sent.Add(callTimeout), detached: true}, b.conn.ends, releaseShareScript, b.releaseShare(&r, sent), sent)
+		l := detached(ctx, sent)
+		reply, repeated, err := b.conn.send(&l, b.conn.ends, b.wire.ReleaseShare(&r, wire.Cooldown(&r, sent)), sent)
 		return decodeEnd(reply, repeated, err)
 	case r.Next != nil:
 		return b.rotate(ctx, &r, sent)
 	}
-	c := b.releaseCommand(&r, sent)
-	c.ctx = limited{
-		Context: ctx, end: sent.Add(callTimeout),
-		detached: true, //planted:release-outlives-ctx
-	}
-	reply, repeated, err := b.conn.send(&c.ctx, b.conn.ends, releaseScript, c.list[:], sent)
+	c := newCommand()
+	c.ctx = detached(ctx, sent)
+	reply, repeated, err := b.conn.send(&c.ctx, b.conn.ends, b.wire.Release(&r, wire.Cooldown(&r, sent), &c.Room), sent)
 	if err == nil {
 		defer b.conn.reuse(c)
 	}
 	return decodeEnd(reply, repeated, err)
 }
 
-func (b *Backend) releaseCommand(r *backend.ReleaseRequest, now time.Time) *command {
-	c := newCommand()
-	c.id, c.token, c.retention = r.ID, r.Token, millis(r.Retention)
-	if cooldown := r.CoolUntil.Sub(now); !r.CoolUntil.IsZero() && cooldown > 0 {
-		c.cooldown, c.retention = micros(cooldown), millis(cooldown+r.Retention)
+// detached returns the ctx of a release, which the end of ctx does not cancel.
+func detached(ctx context.Context, sent time.Time) limited {
+	return limited{
+		Context: ctx, end: sent.Add(callTimeout),
+		detached: true, //planted:release-outlives-ctx
 	}
-	c.list = [15]any{
-		2: 2, 3: &r.Key.Stored[0], 4: &r.Key.Stored[1], 5: &c.id, 6: &c.token, 7: flagRef(r.Abandon), 8: &c.retention, 9: flagRef(r.Repeated), 10: &reservation,
-		11: &b.channels, 12: flagRef(b.conn.single), 13: &c.cooldown, 14: plainRef(r.Key, r.Plain && !r.Repeated && !r.Abandon && c.cooldown == 0),
-	}
-	return c
 }
 
-// decodeEnd decodes a reply of release.lua, release_share.lua or complete.lua.
-func decodeEnd(reply []any, repeated bool, err error) (backend.ReleaseReply, error) {
-	r, err := decodeRelease(reply, repeated, err)
-	r.Parked = err == nil && isSet(reply, 1)
+// decodeEnd decodes a reply of release.lua, release_share.lua or complete.lua. If the reply has another
+// form, the effect of the script is unknown, so decodeEnd sets Repeated.
+func decodeEnd(reply []any, repeated bool, err error) (r backend.ReleaseReply, _ error) {
+	if err == nil {
+		r, err = wire.DecodeEnd(reply)
+	}
+	r.Repeated = repeated || unknownReply(err)
 	return r, err
 }
 
-// decodeRelease decodes the first element of a reply of release.lua, release_share.lua,
-// complete.lua or rotate.lua. If the reply has another form, the effect of the script is unknown,
-// so decodeRelease sets Repeated.
-func decodeRelease(reply []any, repeated bool, err error) (backend.ReleaseReply, error) {
-	if err != nil {
-		return backend.ReleaseReply{Repeated: repeated}, err
+func (b *Backend) rotate(ctx context.Context, r *backend.ReleaseRequest, sent time.Time) (a backend.ReleaseReply, err error) {
+	l := detached(ctx, sent)
+	reply, repeated, err := b.conn.send(&l, b.conn.ends, b.wire.Rotate(r), sent)
+	var nextErr error
+	if err == nil {
+		a, err, nextErr = wire.DecodeRotate(r, reply)
 	}
-	n, err := number(reply, 0)
-	if err != nil {
-		return backend.ReleaseReply{Repeated: true}, err
+	a.Repeated = repeated || unknownReply(err)
+	a.Next.Sent, a.Next.Repeated = sent, a.Repeated || unknownReply(nextErr)
+	if err == nil {
+		err = nextErr
 	}
-	return backend.ReleaseReply{Released: n != 0, Repeated: repeated}, nil
-}
-
-func (b *Backend) rotate(ctx context.Context, r *backend.ReleaseRequest, sent time.Time) (backend.ReleaseReply, error) {
-	next := r.Next
-	reply, repeated, err := b.conn.send(&limited{Context: ctx, end: sent.Add(callTimeout), detached: true}, b.conn.ends, rotateScript,
-		listOf(r.Key.Stored[:], r.ID, r.Token, millis(r.Retention), flag(r.Repeated), reservation, b.channels, flag(b.conn.single),
-			next.ID, b.o.Locker, micros(next.Lease), flag(next.Queue), next.Holder, millis(next.Retention), queueKeep), sent)
-	released, err := decodeRelease(reply, repeated, err)
-	released.Next.Sent, released.Next.Repeated = sent, released.Repeated
-	if err != nil {
-		return released, err
-	}
-	released.Next, err = decodeAcquire(r.Next, reply[1:], sent, repeated)
-	return released, err
+	return a, err
 }
 
 // Complete sends complete.lua.
 func (b *Backend) Complete(ctx context.Context, r backend.CompleteRequest) (backend.ReleaseReply, error) {
 	sent := time.Now()
-	reply, repeated, err := b.conn.send(&limited{Context: ctx, end: sent.Add(callTimeout)}, b.conn.ends, completeScript,
-		listOf(r.Key.Stored[:], r.ID, r.Record, millis(r.Keep), r.Token, b.channels, flag(r.Repeated), flag(r.Plain && !r.Repeated)), sent)
+	reply, repeated, err := b.conn.send(&limited{Context: ctx, end: sent.Add(callTimeout)}, b.conn.ends, b.wire.Complete(&r), sent)
 	return decodeEnd(reply, repeated, err)
 }

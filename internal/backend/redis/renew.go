@@ -3,12 +3,12 @@ package redis
 import (
 	"context"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 )
 
 const scriptBlock = 100 // maximum number of keys of one renew.lua command
@@ -88,115 +88,43 @@ func (c *conn) renewBy(ctx context.Context, on redis.UniversalClient, rs []backe
 // digests.
 func (c *conn) renewOnce(ctx context.Context, on redis.UniversalClient, rs []backend.RenewRequest, per int, res []backend.RenewReply, inFull bool) {
 	pipe, wait := c.renewPipe(ctx, on, rs[0].Key.Stored[0])
-	parts := renewParts(rs, per)
-	cmds := make([]*redis.Cmd, len(parts))
-	for i, part := range parts {
-		s, list := renewList(part)
-		if copy(list, s.sha); inFull {
-			copy(list, s.text)
+	commands, keys := wire.Renewals(rs, per)
+	cmds := make([]*redis.Cmd, len(commands))
+	for i, command := range commands {
+		if command.Use(command.SHA); inFull {
+			command.Use(command.Full)
 		}
-		cmds[i] = redis.NewCmd(ctx, list...)
+		cmds[i] = redis.NewCmd(ctx, command.List...)
 		_ = pipe.Process(ctx, cmds[i])
 	}
 	acks := wait()
 	_, execErr := pipe.Exec(ctx)
 	n := 0
 	for i, cmd := range cmds {
-		err := unreadable(commandErr(cmd, execErr), cmd.Args())
+		err := unreadable(commandErr(cmd, execErr), commands[i])
 		var reply []any
 		if err == nil {
 			reply, err = cmd.Slice()
 		}
 		reloadSlots(ctx, on, err)
-		for at := range parts[i] {
+		for at := range keys[i] {
 			r := &res[n]
 			if r.Err = err; err == nil {
-				r.Verdict, r.Err = verdict(rs[n].Key.Stored[0], reply, at)
+				r.Verdict, r.Err = wire.DecodeRenew(rs[n].Key, reply, at)
 			}
 			n++
 		}
 	}
-	c.judgeRenewals(ctx, acks, cmds, res)
-}
-
-// renewParts divides a batch into commands. A command has up to per exclusive leases that follow
-// each other, or one share.
-func renewParts(rs []backend.RenewRequest, per int) (parts [][]backend.RenewRequest) {
-	for len(rs) > 0 {
-		n := 1
-		for rs[0].Share.Limit == 0 && n < min(per, len(rs)) && rs[n].Share.Limit == 0 {
-			n++
-		}
-		parts, rs = append(parts, rs[:n]), rs[n:]
-	}
-	return parts
-}
-
-// renewList returns the script and the list of the command for a part.
-func renewList(part []backend.RenewRequest) (*script, []any) {
-	if part[0].Share.Limit > 0 {
-		return renewShareScript, listOf(shareKeys(part[0].Key), renewShareArgs(&part[0])...)
-	}
-	list := make([]any, 3, 3+5*len(part))
-	list[2] = len(part)
-	for i := range part {
-		list = append(list, &part[i].Key.Stored[0])
-	}
-	var lease, retention any // boxed once for successive requests with equal values
-	var before *backend.RenewRequest
-	for i := range part {
-		r := &part[i]
-		if before == nil || r.Lease != before.Lease || r.Retention != before.Retention {
-			lease, retention, before = micros(r.Lease), millis(r.Retention), r
-		}
-		list = append(list, &r.ID, lease, retention, published(r))
-	}
-	return renewScript, list
-}
-
-// published returns what renew.lua stores for a new hold, or "".
-func published(r *backend.RenewRequest) string {
-	if r.Token == 0 {
-		return ""
-	}
-	return strconv.FormatInt(r.Token, 10) + " " + r.Holder
-}
-
-// verdict decodes the reply of renew.lua for a key, at index i. A key that cannot be read is
-// neither kept nor lost, and the timer of its hold decides.
-func verdict(stored string, reply []any, i int) (backend.Verdict, error) {
-	switch bad := text(reply, i); bad {
-	case "":
-	case "x", "d":
-		return 0, &backend.DataError{Stored: stored, Field: bad}
-	default:
-		return 0, &backend.DataError{Stored: stored, Reply: &replyError{bad}}
-	}
-	n, err := number(reply, i)
-	switch {
-	case err != nil:
-		return 0, err
-	case n == 1:
-		return backend.VerdictKept, nil
-	case n == 2:
-		return backend.VerdictRevoked, nil
-	}
-	return backend.VerdictLost, nil
+	c.judgeRenewals(ctx, acks, commands, cmds, rs, res)
 }
 
 // Extend renews one lease.
 func (b *Backend) Extend(ctx context.Context, r backend.RenewRequest) (backend.RenewReply, time.Time) {
-	var reply []any
-	var sent time.Time
-	var err error
-	if r.Share.Limit > 0 {
-		reply, sent, err = b.extendShare(ctx, &r)
-	} else {
-		reply, sent, err = b.conn.insist(ctx, b.conn.ends, renewScript, r.Key.Stored[:1], r.ID, micros(r.Lease), millis(r.Retention), published(&r))
-	}
+	cmds, _ := wire.Renewals([]backend.RenewRequest{r}, 1)
+	reply, sent, err := b.conn.insist(ctx, b.conn.ends, cmds[0])
 	if err != nil {
 		return backend.RenewReply{Err: err}, sent
 	}
-	v, err := verdict(r.Key.Stored[0], reply, 0)
+	v, err := wire.DecodeRenew(r.Key, reply, 0)
 	return backend.RenewReply{Verdict: v, Err: err}, sent
 }

@@ -13,13 +13,6 @@ import (
 
 const idMemory = time.Minute // the time for which an ended id is remembered and a queue is kept
 
-// with returns c with another argument i.
-func (c call) with(i int, arg any) call {
-	c.args = slices.Clone(c.args)
-	c.args[i] = arg
-	return c
-}
-
 // pttl returns the TTL of a key: 0 is the hash, 1 the queue.
 func (b *bench) pttl(key int) time.Duration {
 	b.Helper()
@@ -31,11 +24,11 @@ func (b *bench) pttl(key int) time.Duration {
 // shortEnds returns calls that end the hold or the request me, and keep the hash for only a second.
 func shortEnds(remember int) map[string]call {
 	const second = int64(1000)
-	cooling := release(me, 1, 0, remember).with(3, second).with(8, second*1000)
+	cooling := release(me, 1, 0, remember).with("retention_ms", second).with("cooldown", second*1000)
 	return map[string]call{
-		"release": release(me, 1, 0, remember).with(3, second), "cooldown": cooling, "abandon": release(me, 1, 1, remember).with(3, second),
-		"leave": leave(me, mine, remember).with(2, second), "complete": complete(me, "r", 1, remember).with(2, second),
-		"rotate": rotate(me, again, remember, 0).with(2, second),
+		"release": release(me, 1, 0, remember).with("retention_ms", second), "cooldown": cooling, "abandon": release(me, 1, 1, remember).with("retention_ms", second),
+		"leave": leave(me, mine, remember).with("keep_ms", second), "complete": complete(me, "r", 1, remember).with("keep_ms", second),
+		"rotate": rotate(me, again, remember, 0).with("keep_ms", second),
 	}
 }
 
@@ -81,9 +74,9 @@ func TestScriptRemembersLongEnough(t *testing.T) {
 func TestScriptShortRecord(t *testing.T) {
 	onEach(t, func(b *bench) {
 		b.set(states()["mine"])
-		b.wantReply(complete(me, "r", 1, 1).with(2, int64(1000)), 1)
+		b.wantReply(complete(me, "r", 1, 1).with("keep_ms", int64(1000)), 1)
 		b.wantReply(acquire(mismatch, waker, "least", "", 1), 2, "r", 1, "")
-		if reply := b.run(inspect.with1(1)); reply[0] != "d" || reply[10].(int64) > 1_000_000 || reply[12] != "r" { //nolint:errcheck // a number
+		if reply := b.run(inspect.with("part", 1)); reply[0] != "d" || reply[10].(int64) > 1_000_000 || reply[12] != "r" { //nolint:errcheck // a number
 			b.Errorf("inspect returns %v", reply)
 		}
 		b.must(b.rdb.HSet(b.Context(), b.keys[0], "x", b.now()-1).Err()) // a second later the record has ended
@@ -125,14 +118,12 @@ func TestScriptRecordKeepsItsEnd(t *testing.T) {
 	})
 }
 
-func (c call) with1(arg any) call { return call{c.script, []any{arg}} }
-
 // The hash is kept longer than the queue, also if a request arrives at the end of a reservation or
 // of MinHold.
 func TestScriptHashOutlivesQueue(t *testing.T) {
 	onEach(t, func(b *bench) {
 		ends := shortEnds(0)
-		ends["clear"] = forget.with(0, int64(1000))
+		ends["clear"] = forget.with("keep_ms", int64(1000))
 		delete(ends, "complete") // it leaves no queue
 		for name, end := range ends {
 			for _, stands := range [][]string{{waker + next}, {dead + dead}, {dead + dead, waker + next}, strangers(150)} {
@@ -326,12 +317,12 @@ func TestScriptAbsurdEnd(t *testing.T) {
 // meanwhile.
 func TestScriptClearRepeat(t *testing.T) {
 	onEach(t, func(b *bench) {
-		once := forget.with(6, id("C"))
+		once := forget.with("id", id("C"))
 		for _, token := range []any{"", int64(4711)} {
 			b.set(states()["done"].with(fields{"t": 4711, "f": 4711}))
-			c := once.with(4, token)
+			c := once.with("seen", token)
 			if token != "" {
-				c = c.with(5, 1)
+				c = c.with("seen_done", 1)
 			}
 			b.wantReply(c, 1)
 			b.wantReply(c, 1)

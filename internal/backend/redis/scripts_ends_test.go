@@ -61,7 +61,7 @@ func TestScriptRelease(t *testing.T) {
 			})}
 		}
 		c := release(me, 1234, 0, 0)
-		c.args[8] = (5 * time.Second).Microseconds()
+		c = c.with("cooldown", (5 * time.Second).Microseconds())
 		onEach(t, func(b *bench) { table(b, keyQueue, all(c, []any{0}, each(cooling, held...))) })
 	})
 	t.Run("abandon", func(t *testing.T) {
@@ -139,7 +139,9 @@ func TestScriptRevoke(t *testing.T) {
 	revoked := func(was fields) row { return row{reply: []any{1}, after: was.with(fields{"v": 1})} }
 	rows := each(revoked, "mine", "mine after abandoned", "mine tagged", "mine revoked",
 		"other's", "other's tagged", "other's revoked", "remembered, other's")
-	onEach(t, func(b *bench) { table(b, keyQueue, all(revoke, []any{0}, rows)) })
+	onEach(t, func(b *bench) {
+		table(b, keyQueue, remembering(id("V"), all(revoke.with("id", id("V")), []any{0}, rows)))
+	})
 }
 
 // In each state clear.lua removes the data of a key that is not held, and keeps a reservation.
@@ -163,7 +165,9 @@ func TestScriptClear(t *testing.T) {
 	} {
 		maps.Copy(rows, more)
 	}
-	onEach(t, func(b *bench) { table(b, keyQueue, all(forget, []any{1}, rows)) })
+	onEach(t, func(b *bench) {
+		table(b, keyQueue, remembering(id("V"), all(forget.with("id", id("V")), []any{1}, rows)))
+	})
 }
 
 // In each state inspect.lua returns the data of a key, and the record only if it is requested.
@@ -178,7 +182,7 @@ func TestScriptInspect(t *testing.T) {
 	for name, c := range map[string]struct {
 		call
 		record bool
-	}{"bare": {inspect, false}, "without the record": {call{"inspect", []any{0}}, false}, "with it": {call{"inspect", []any{1}}, true}} {
+	}{"without the record": {inspect, false}, "with it": {inspect.with("part", 1), true}} {
 		t.Run(name, func(t *testing.T) { onEach(t, func(b *bench) { table(b, keyQueue, look(c.call, c.record)) }) })
 	}
 }

@@ -4,11 +4,16 @@ import (
 	"maps"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 )
 
 // force ends the hold of mismatch, if it has this token and was renewed that long ago.
 func force(token any, silent time.Duration) call {
-	return call{"force_clear", []any{token, waker, silent.Microseconds(), wakes, 1, id("F"), "po" + "k"}}
+	return call{Script: wire.ForceClear, make: func(k *backend.Key) wire.Command {
+		return sender(mine).ForceClear(&backend.ForceClearRequest{Key: k, Locker: waker, Silent: silent}, id("F"))
+	}}.with("token", token)
 }
 
 // force_clear.lua ends the lease of the hold with this token and locker, and of no other. All other
@@ -24,7 +29,7 @@ func TestScriptForceClear(t *testing.T) {
 				b.like(was)
 				continue
 			}
-			for _, c := range []call{force("1"+token, 0), force(token, 0).with(1, mine)} {
+			for _, c := range []call{force("1"+token, 0), force(token, 0).with("locker", mine)} {
 				b.wantReply(c, 2)
 				b.like(was)
 			}

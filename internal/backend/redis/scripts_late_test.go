@@ -13,7 +13,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	redisbackend "github.com/holdfast-go/holdfast/internal/backend/redis"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/scripts"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -93,17 +94,19 @@ func TestScriptRemember(t *testing.T) {
 func TestScriptCommands(t *testing.T) {
 	permitted := strings.Fields("TIME HMGET HSET HDEL HGET ZADD ZREM ZRANGE ZRANK ZSCORE ZPOPMIN ZCARD PUBLISH PEXPIRE PTTL DEL GET SET")
 	command := regexp.MustCompile(`(redis\.\w+|\bcall)\b(\('(\w+)')?`)
-	files, err := fs.Glob(redisbackend.ScriptFiles, "scripts/*.lua")
-	if parts := 14; err != nil || len(files) != len(redisbackend.Scripts())+parts {
-		t.Fatalf("%q, %v", files, err)
+	files, err := fs.Glob(scripts.Files, "*.lua")
+	parts, _ := fs.Glob(scripts.Files, "parts/*.lua")
+	if err != nil || len(files) != len(wire.Scripts()) || len(parts) == 0 {
+		t.Fatalf("%q, %q, %v", files, parts, err)
 	}
+	files = append(files, parts...)
 	for _, file := range files {
-		text, err := fs.ReadFile(redisbackend.ScriptFiles, file)
+		text, err := fs.ReadFile(scripts.Files, file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, m := range command.FindAllStringSubmatch(string(text), -1) {
-			if file == "scripts/lease.lua" && (m[0] == "redis.call" || m[0] == "call") { // local call = redis.call
+			if file == "parts/lease.lua" && (m[0] == "redis.call" || m[0] == "call") { // local call = redis.call
 				continue
 			}
 			if m[1] != "call" && m[1] != "redis.call" && m[1] != "redis.pcall" || !slices.Contains(permitted, m[3]) {
@@ -161,7 +164,7 @@ func TestScriptMemory(t *testing.T) {
 	limit(1)
 	for _, c := range []call{park("1"), unpark(0, "", "1")} { // nothing new is stored
 		if _, err := b.try(c); err != nil {
-			t.Errorf("%s: %v", c.script, err)
+			t.Errorf("%s: %v", c.Name, err)
 		}
 	}
 	b.use("done")
@@ -170,7 +173,7 @@ func TestScriptMemory(t *testing.T) {
 	limit(1)
 	for _, c := range []call{acquire(me, mine, "least", "", 1), inspect, forget} {
 		if _, err := b.try(c); err != nil {
-			t.Errorf("%s: %v", c.script, err)
+			t.Errorf("%s: %v", c.Name, err)
 		}
 	}
 	b.use("late")
@@ -179,7 +182,7 @@ func TestScriptMemory(t *testing.T) {
 	limit(1)
 	for _, c := range []call{release(me, 1, 0, 1), complete(me, "r", 1, 1), rotate(me, again, 1, 1)} {
 		if reply, err := b.try(c); err != nil || reply[0] != int64(0) {
-			t.Errorf("a late %s: %v, %v", c.script, reply, err)
+			t.Errorf("a late %s: %v, %v", c.Name, reply, err)
 		}
 	}
 }
@@ -193,8 +196,8 @@ func TestScriptLateOperator(t *testing.T) {
 			command call
 			first   int
 		}{
-			"revoke": {call{"revoke", []any{wakes, operator}}, 0},
-			"clear":  {forget.with(6, operator), 1},
+			"revoke": {revoke.with("id", operator), 0},
+			"clear":  {forget.with("id", operator), 1},
 		} {
 			b.use(name)
 			b.set(nil)
@@ -218,7 +221,7 @@ func TestScriptLateOperator(t *testing.T) {
 func TestScriptClearReserved(t *testing.T) {
 	onEach(t, func(b *bench) {
 		b.set(states()["other's turn"])
-		b.wantReply(forget.with(0, time.Minute.Milliseconds()), 1)
+		b.wantReply(forget.with("keep_ms", time.Minute.Milliseconds()), 1)
 		b.ttl(time.Minute + window)
 	})
 }

@@ -9,10 +9,9 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"pgregory.net/rapid"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
-	redisbackend "github.com/holdfast-go/holdfast/internal/backend/redis"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 )
 
 const (
@@ -21,14 +20,20 @@ const (
 )
 
 func park(entry string) call {
-	return call{"park", []any{entry, mostParks, parkTime.Milliseconds(), mine}}
+	return call{Script: wire.Park, make: func(k *backend.Key) wire.Command {
+		return sender(mine).Park(&backend.ParkRequest{Key: k, Entry: entry, Most: mostParks, Keep: parkTime})
+	}}
 }
 
-func unpark(woken int, prefix string, remove ...any) call {
-	return call{"unpark", append([]any{woken, prefix, backend.WokenTime.Microseconds(), 0}, remove...)}
+func unpark(woken int, prefix string, remove ...string) call {
+	return call{Script: wire.Unpark, make: func(k *backend.Key) wire.Command {
+		return sender(mine).Unpark(&backend.UnparkRequest{Key: k, Remove: remove, Woken: woken, Prefix: prefix})
+	}}
 }
 
-func callWaker(payload string) call { return call{"call_waker", []any{wakes, payload}} }
+func callWaker(payload string) call {
+	return call{Script: wire.CallWaker, make: sender(mine).CallWaker}.with("wake", payload)
+}
 
 // exists returns how many of the stored names of the key exist.
 func (b *bench) exists() int64 {
@@ -76,11 +81,11 @@ func TestScriptParkTTL(t *testing.T) {
 		b.must(b.rdb.PExpire(b.Context(), b.keys[0], time.Minute).Err())
 		b.run(park("1"))
 		b.ttl(backend.ParkedTTL)
-		b.run(park("2").with(2, int64(1000)))
+		b.run(park("2").with("keep_ms", int64(1000)))
 		if ttl := b.pttl(2); ttl > parkTime || ttl < parkTime-tolerance {
 			b.Errorf("the entries are kept for %v", ttl)
 		}
-		b.run(park("2").with(2, 2*parkTime.Milliseconds()))
+		b.run(park("2").with("keep_ms", 2*parkTime.Milliseconds()))
 		if ttl := b.pttl(2); ttl < 2*parkTime-tolerance {
 			b.Errorf("the entries are kept for %v", ttl)
 		}
@@ -105,26 +110,26 @@ func TestScriptParkPlain(t *testing.T) {
 				b.Errorf("the key is a %s, want a %s", got, want)
 			}
 		}
-		hold := call{"acquire", append(acquire(me, mine, "exclusive", "", 0).args, 1)}
+		hold := acquire(me, mine, "exclusive", "", 0).with("plain", 1)
 		token := b.run(hold)[0]
 		b.wantReply(unpark(1, "", "1"), 0, 0, 0, 0, rel(0))
 		b.wantReply(callWaker("px"), 0)
-		b.wantReply(park("1").with(1, 0), 1, 0, 0) // the bound is reached
+		b.wantReply(park("1").with("most", 0), 1, 0, 0) // the bound is reached
 		kind("string")
 		b.wantReply(park("1"), 2, 0, 1, span(0), span(0))
 		kind("hash")
-		end := call{"release", append(release(me, token, 0, 0).args, 1)}
+		end := release(me, token, 0, 0).with("plain", 1)
 		b.wantReply(end, 1, 1)
 		b.ttl(backend.ParkedTTL)
 		b.wantReply(unpark(1, "", "1"), 1, span(0), 0, 0, rel(0))
 
 		b.use("expired")
-		b.run(hold.with(2, 1))
+		b.run(hold.with("lease", 1))
 		b.wantReply(park("1"), 0)
 		kind("string")
 		b.use("done")
-		b.run(call{"acquire", append(acquire(me, mine, "least", "", 0).args, 1)})
-		b.run(call{"complete", append(complete(me, "r", 1, 0).args, 1)})
+		b.run(acquire(me, mine, "least", "", 0).with("plain", 1))
+		b.run(complete(me, "r", 1, 0).with("plain", 1))
 		b.wantReply(park("1"), 0)
 		kind("string")
 	})
@@ -143,8 +148,8 @@ func TestScriptUnparkMarked(t *testing.T) {
 		b.run(park("3"))
 		time.Sleep(2 * time.Millisecond)
 		second := b.run(unpark(2, ""))[4] // marks "2"
-		b.wantReply(unpark(0, "", "1", "2", "3").with(3, first), 1, span(0), 2, span(0), rel(0))
-		b.wantReply(unpark(0, "", "2", "3").with(3, second), 1, span(0), 1, span(0), rel(0))
+		b.wantReply(unpark(0, "", "1", "2", "3").with("marked", first), 1, span(0), 2, span(0), rel(0))
+		b.wantReply(unpark(0, "", "2", "3").with("marked", second), 1, span(0), 1, span(0), rel(0))
 		b.wantReply(unpark(0, "", "3"), 1, span(0), 0, 0, rel(0))
 	})
 }
@@ -178,7 +183,7 @@ func TestScriptParkScores(t *testing.T) {
 			for _, c := range []call{park("2"), unpark(2, ""), unpark(0, "", "2")} {
 				for i, v := range b.run(c) {
 					if n, ok := v.(int64); ok && n < 0 {
-						b.Errorf("score %v: %s returns %d at %d", score, c.script, n, i)
+						b.Errorf("score %v: %s returns %d at %d", score, c.Name, n, i)
 					}
 				}
 			}
@@ -224,7 +229,7 @@ func TestScriptParkUnreadable(t *testing.T) {
 			b.must(b.rdb.Set(b.Context(), b.keys[2+i], "text", 0).Err())
 			for _, c := range []call{park("1"), park("2"), unpark(1, "", "1")} {
 				if _, err := b.try(c); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
-					b.Errorf("%s returns %v for entries of another type", c.script, err)
+					b.Errorf("%s returns %v for entries of another type", c.Name, err)
 				}
 			}
 			if h := b.hash(); !maps.Equal(h, was) {
@@ -233,24 +238,4 @@ func TestScriptParkUnreadable(t *testing.T) {
 			b.must(b.rdb.Del(b.Context(), b.keys...).Err())
 		}
 	})
-}
-
-// A notification contains the key. Other text, which any client may send, is ignored.
-func TestDecodeWake(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		key := backend.Key{Kind: kinds().Draw(t, "kind"), Name: nasty().Draw(t, "name")}
-		want := backend.Notification{Event: backend.EventWake, Kind: key.Kind, Name: key.Name}
-		if got, ok := redisbackend.DecodeWake(redisbackend.EncodeWake(&key)); !ok || got != want {
-			t.Errorf("%+v, %v, want %+v", got, ok, want)
-		}
-	})
-	long := strings.Repeat("k", 512)
-	if n, ok := redisbackend.DecodeWake("px" + long); !ok || n.Name != long {
-		t.Errorf("the longest key is decoded: %v", ok)
-	}
-	for _, payload := range []string{"", "p", "px", "po", "pk", "p:x", "xk", "qxk", "Pxk", "px" + long + "k"} {
-		if n, ok := redisbackend.DecodeWake(payload); ok {
-			t.Errorf("%.20q is decoded as %+v", payload, n)
-		}
-	}
 }

@@ -4,10 +4,14 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 )
 
 // again is the next request in a rotation of me.
@@ -20,10 +24,12 @@ const (
 
 // rotate returns a call that ends hold and sends the request next.
 func rotate(hold, next string, remember, queue int) call {
-	return call{"rotate", []any{
-		hold, rotated, keep.Milliseconds(), remember, window.Microseconds(), wakes, 1,
-		next, mine, lease.Microseconds(), queue, "who " + next, retention.Milliseconds(), queued.Milliseconds(),
-	}}
+	return call{Script: wire.Rotate, make: func(k *backend.Key) wire.Command {
+		return sender(mine).Rotate(&backend.ReleaseRequest{
+			Key: k, ID: hold, Token: rotated, Retention: keep, Repeated: remember == 1,
+			Next: &backend.AcquireRequest{ID: next, Lease: lease, Queue: queue == 1, Holder: "who " + next, Retention: retention},
+		})
+	}}.with("reservation", window.Microseconds()).with("queue_ms", queued.Milliseconds())
 }
 
 // queues has an empty queue, a dead waiter, and a dead waiter before a live one.
@@ -60,7 +66,7 @@ func TestScriptRotate(t *testing.T) {
 				}
 				rows := all(rotate(me, again, remember, queue), []any{0, 0, 0, 0, "", len(members)}, some)
 				if remember == 1 {
-					rows = remembering(rows)
+					rows = remembering(me, rows)
 				}
 				t.Run(name+"/"+strconv.Itoa(queue)+strconv.Itoa(remember), func(t *testing.T) {
 					onEach(t, func(b *bench) { table(b, members, rows) })
@@ -70,17 +76,23 @@ func TestScriptRotate(t *testing.T) {
 	}
 }
 
-// remembering returns the rows of the same call with the flag that stores the id me.
-func remembering(rows map[string]func(fields) row) map[string]func(fields) row {
+// remembering returns the rows of the same call if it also remembers an id.
+func remembering(id string, rows map[string]func(fields) row) map[string]func(fields) row {
 	rows = maps.Clone(rows)
 	for name, make := range rows {
 		rows[name] = func(was fields) row {
 			r := make(was)
+			switch {
+			case r.call.Script == wire.Clear && r.reply[0] == 0: // a held key is not changed
+				return r
+			case r.call.Script == wire.Revoke:
+				r.again = []any{1}
+			}
 			if r.after == nil {
 				r.after = was
 			}
-			if _, ok := was["l"]; !ok { // otherwise the ids already contain me
-				r.after = r.after.with(fields{"l": me})
+			if l, _ := was["l"].(string); !strings.Contains(l, id) {
+				r.after = r.after.with(fields{"l": l + id})
 			}
 			if len(was) == 0 {
 				r.ttl = time.Minute
@@ -157,7 +169,7 @@ func TestScriptRotateTokens(t *testing.T) {
 		far := b.now() + time.Hour.Microseconds() // the clock was set back
 		b.set(states()["mine"].with(fields{"t": far, "f": far + 100}))
 		c := rotate(me, again, 0, 1)
-		c.args[1] = far + 40
+		c = c.with("token", far+40)
 		b.wantReply(c, 1, 1, far+41, 1, 0)
 		b.wantReply(c, 0, 1, far+41, 1, 0)
 		b.like(states()["mine"].with(fields{
@@ -208,7 +220,7 @@ func TestScriptRotateLine(t *testing.T) {
 
 		b.set(states()["mine"], keyQueue...) // PUBLISH does not count all receivers
 		c := rotate(me, again, 0, 1)
-		c.args[6] = 0
+		c = c.with("counts_all", 0)
 		b.wantReply(c, 1, 0, span(window), 0, "", 2)
 		if h := b.hash(); h["h"] != dead || h["o"] != dead {
 			b.Errorf("the key is reserved for %s, want the dead waiter", h["h"])

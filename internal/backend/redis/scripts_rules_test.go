@@ -10,7 +10,8 @@ import (
 	"testing"
 	"time"
 
-	redisbackend "github.com/holdfast-go/holdfast/internal/backend/redis"
+	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -189,8 +190,7 @@ func TestScriptLine(t *testing.T) {
 		}
 
 		b.set(states()["mine"], keyQueue...)
-		uncounted := release(me, 1, 0, 0)
-		uncounted.args[7] = 0
+		uncounted := release(me, 1, 0, 0).with("counts_all", 0)
 		b.wantReply(uncounted, 1)
 		if h := b.hash(); h["h"] != dead || h["o"] != dead {
 			b.Errorf("the key is reserved for %s, want the dead waiter", h["h"])
@@ -210,37 +210,42 @@ func TestScriptLine(t *testing.T) {
 // One command renews many keys, and each key has its own verdict.
 func TestScriptRenewMany(t *testing.T) {
 	onEach(t, func(b *bench) {
-		lastHold := func(n int) string { // some keys have one
-			if n%3 != 0 {
-				return ""
-			}
-			return fmt.Sprintf("%d who", n)
+		want := map[string]backend.Verdict{ // the others are lost
+			"mine": backend.VerdictKept, "mine revoked": backend.VerdictRevoked, "mine over": 0, "other's": 0, "new": 0, "done": 0, "my turn": 0,
+			"mine after abandoned": backend.VerdictKept,
 		}
-		want := map[string]int64{"mine": 1, "mine revoked": 2, "mine over": 0, "other's": 0, "new": 0, "done": 0, "my turn": 0, "mine after abandoned": 1}
-		c, names := call{script: "renew"}, slices.Sorted(maps.Keys(want))
+		names := slices.Sorted(maps.Keys(want))
 		var keys []string
+		var rs []backend.RenewRequest
 		for n := range 100 {
 			b.use(strconv.Itoa(n))
 			b.set(states()[names[n%len(names)]])
 			keys = append(keys, b.keys[0])
-			c.args = append(c.args, me, (lease + time.Duration(n)*time.Minute).Microseconds(), retention.Milliseconds(), lastHold(n))
+			r := backend.RenewRequest{
+				Key: &backend.Key{Stored: [2]string{b.keys[0]}}, ID: me, Lease: lease + time.Duration(n)*time.Minute, Retention: retention,
+			}
+			if n%3 == 0 {
+				r.Token, r.Holder = int64(n), "who"
+			}
+			rs = append(rs, r)
 		}
-		b.keys = keys
-		got, err := redisbackend.Scripts()["renew"].Run(b.Context(), b.rdb, keys, c.args...).Int64Slice()
-		if err != nil || len(got) != 100 {
-			b.Fatalf("%v, %v", got, err)
+		cmds, _ := wire.Renewals(rs, len(rs))
+		v, err := cmds[0].Run(b.Context(), b.rdb)
+		if err != nil || len(cmds) != 1 {
+			b.Fatalf("%d commands, %v, %v", len(cmds), v, err)
 		}
-		for n, kept := range got {
+		for n := range rs {
 			name := names[n%len(names)]
-			if kept != want[name] {
-				b.Errorf("%d, %s: %d, want %d", n, name, kept, want[name])
+			kept, err := wire.DecodeRenew(rs[n].Key, wire.Elements(v), n)
+			if err != nil || kept != want[name] {
+				b.Errorf("%d, %s: %d, %v, want %d", n, name, kept, err, want[name])
 			}
 			long := lease + time.Duration(n)*time.Minute
 			b.keys = []string{keys[n]}
 			after := states()[name]
-			if kept == 1 {
+			if kept == backend.VerdictKept {
 				after = after.with(fields{"x": rel(long), "d": span(long)})
-				if lastHold(n) != "" {
+				if n%3 == 0 && n > 0 {
 					after = after.with(fields{"t": n, "m": "who"})
 				}
 			}

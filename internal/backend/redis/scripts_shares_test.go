@@ -12,6 +12,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -24,14 +26,16 @@ const (
 )
 
 func acquireShare(text, locker string, queue int) call {
-	return call{"acquire_share", []any{
-		text, locker, lease.Microseconds(), queue, "who " + text[:1], time.Minute.Milliseconds(), window.Microseconds(), wakes, 0,
-	}}
+	return call{Script: wire.AcquireShare, make: func(k *backend.Key) wire.Command {
+		return sender(locker).AcquireShare(&backend.AcquireRequest{Key: k, Lease: lease, Queue: queue == 1, Holder: "who " + text[:1]})
+	}}.with("text", text).with("reservation", window.Microseconds()).with("counts_all", 0)
 }
 
 // releaseShare returns a call that cannot count the receivers of its notification, as in a cluster.
 func releaseShare(text string, remember int, cooldown time.Duration) call {
-	return call{"release_share", []any{text, "", keep.Milliseconds(), remember, window.Microseconds(), wakes, 0, cooldown.Microseconds(), ""}}
+	return call{Script: wire.ReleaseShare, make: func(k *backend.Key) wire.Command {
+		return sender(mine).ReleaseShare(&backend.ReleaseRequest{Key: k, Retention: keep, Repeated: remember == 1}, cooldown)
+	}}.with("text", text).with("reservation", window.Microseconds()).with("counts_all", 0)
 }
 
 var (
@@ -72,11 +76,7 @@ func (b *bench) stored() (lines []string) {
 // TestScriptStored lists the form of all stored data of a key, in each state. A change of a form
 // needs a new layout version.
 func TestScriptStored(t *testing.T) {
-	plain := func(mode string) call {
-		c := acquire(me, mine, mode, "tag", 0)
-		c.args = append(c.args, 1)
-		return c
-	}
+	plain := func(mode string) call { return acquire(me, mine, mode, "tag", 0).with("plain", 1) }
 	exclusive, waiter := acquire(me, mine, "exclusive", "", 0), acquire(mismatch, waker, "exclusive", "", 1)
 	first, second := acquireShare(me+permit, mine, 0), acquireShare(id("S")+heavy, waker, 0)
 	for name, c := range map[string]struct {
@@ -89,20 +89,20 @@ func TestScriptStored(t *testing.T) {
 		"plain hold of a once key": {[]call{plain("least")}, []string{
 			`key TTL 2h0m0s: oM 0s 30000000 0 A 3 tagwho M`,
 		}},
-		"plain record": {[]call{plain("least"), {"complete", []any{me, "r", keep.Milliseconds(), epoch + 7, wakes, 0, 1}}}, []string{
+		"plain record": {[]call{plain("least"), complete(me, "r", epoch+7, 0).with("plain", 1)}, []string{
 			`key TTL 10m0s: dM 0s 7µs 3 30 tagwho Mr`,
 		}},
 		"held": {[]call{exclusive, waiter}, []string{
 			`key TTL 2h0m0s: d=30000000 h=M m=who M o=A s=h t=0s x=30s`,
 			`key:q TTL 1m0s: BO@0s`,
 		}},
-		"revoked": {[]call{exclusive, revoke}, []string{
-			`key TTL 2h0m0s: d=30000000 h=M m=who M o=A s=h t=0s v=1 x=30s`,
+		"revoked": {[]call{exclusive, revoke.with("id", id("V"))}, []string{
+			`key TTL 2h0m0s: d=30000000 h=M l=V m=who M o=A s=h t=0s v=1 x=30s`,
 		}},
-		"reserved": {[]call{exclusive, waiter, release(me, epoch, 0, 0).with(7, 0)}, []string{
+		"reserved": {[]call{exclusive, waiter, release(me, epoch, 0, 0).with("counts_all", 0)}, []string{
 			`key TTL 10m0s: d=60000000 h=O o=B s=r t=0s x=1m0s`,
 		}},
-		"cooling": {[]call{exclusive, release(me, epoch+7, 0, 1).with(8, time.Hour.Microseconds())}, []string{
+		"cooling": {[]call{exclusive, release(me, epoch+7, 0, 1).with("cooldown", time.Hour.Microseconds())}, []string{
 			`key TTL 1h1m0s: d=3600000000 f=7µs l=M s=c t=0s x=1h0m0s`,
 		}},
 		"abandoned": {[]call{acquire(me, mine, "least", "tag", 0), release(me, epoch, 1, 0)}, []string{
@@ -111,7 +111,7 @@ func TestScriptStored(t *testing.T) {
 		"done": {[]call{acquire(me, mine, "least", "tag", 0), complete(me, "r", epoch+7, 0)}, []string{
 			`key TTL 10m0s: e=M f=7µs g=tag m=who M n=1 r=r s=d t=0s`,
 		}},
-		"parked": {[]call{exclusive, {"park", []any{"entry", 3, keep.Milliseconds(), waker}}}, []string{
+		"parked": {[]call{exclusive, park("entry").with("keep_ms", keep.Milliseconds()).with("locker", waker)}, []string{
 			`key TTL 2h0m0s: d=30000000 h=M m=who M o=A p=B s=h t=0s x=30s`,
 			`key:p TTL 10m0s: entry@0s`,
 		}},
@@ -120,7 +120,7 @@ func TestScriptStored(t *testing.T) {
 			`key:s TTL 24h0m30s: M/2/1/@30s S/9/3/@30s`,
 		}},
 		"shared, with a queue": {
-			[]call{first, acquireShare(mismatch+"/1/1/", waker, 1), waiter.with(0, next), acquireShare(id("S")+permit, waker, 0)}, []string{
+			[]call{first, acquireShare(mismatch+"/1/1/", waker, 1), waiter.with("request", next), acquireShare(id("S")+permit, waker, 0)}, []string{
 				`key TTL 24h0m30s: M=A|0s|who M c=1 d=30000000 h=M m=who M o=A s=s t=0s u=1 w=N 0s x=30s`,
 				`key:q TTL 1m0s: BN@0s BO/1/1/@0s`,
 				`key:s TTL 24h0m30s: M/2/1/@30s`,
@@ -138,8 +138,8 @@ func TestScriptStored(t *testing.T) {
 			`key TTL 1h1m0s: c=4 cM=A|0s|who M cS=B|0s|who S d=3600000000 h=M m=who S o=B s=s t=0s u=0 x=1h0m0s`,
 			`key:s TTL 1h1m0s: cS/9/3/@1s cM/2/1/@1h0m0s`,
 		}},
-		"shared, revoked": {[]call{first, revoke}, []string{
-			`key TTL 24h0m30s: M=A|0s|who M c=1 d=30000000 h=M m=who M o=A s=s t=0s u=1 v=1 x=30s`,
+		"shared, revoked": {[]call{first, revoke.with("id", id("V"))}, []string{
+			`key TTL 24h0m30s: M=A|0s|who M c=1 d=30000000 h=M l=V m=who M o=A s=s t=0s u=1 v=1 x=30s`,
 			`key:s TTL 24h0m30s: M/2/1/@30s`,
 		}},
 		"shared before": {[]call{first, releaseShare(me+permit, 1, 0)}, []string{

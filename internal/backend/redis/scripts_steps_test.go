@@ -9,7 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	redisbackend "github.com/holdfast-go/holdfast/internal/backend/redis"
+	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 )
 
 // mostElements is how many shares and waiters a script touches at most, so that no key blocks the
@@ -19,7 +20,7 @@ const mostElements = 1000
 // counted returns a script that does the same as the script with this name, and stores under
 // KEYS[1]..':n' how many shares and waiters it has touched: the ids in the arguments and replies of
 // its commands, and the elements of keys that it deletes.
-func counted(name string) *redis.Script {
+func counted(s *wire.Script) *redis.Script {
 	return redis.NewScript(`
 local real, ids, n = redis, {}, 0
 local function note(v)
@@ -48,7 +49,7 @@ local function wrap(call)
 end
 local redis = {call = wrap(real.call), pcall = wrap(real.pcall)}
 local function script()
-` + redisbackend.Texts()[name] + `
+` + s.Text + `
 end
 local reply = script()
 real.call('SET', KEYS[1] .. ':n', n)
@@ -127,17 +128,32 @@ func (b *bench) phase(c crowd) {
 // of steps, and how many shares and waiters a step has touched at most.
 func (b *bench) steps(c call) (reply []any, steps, most int) {
 	b.Helper()
-	c.script = "counted " + c.script
+	script, cmd := counted(c.Script), b.command(c)
+	keys, texts := cmd.Texts()
+	var args []any
+	for _, text := range texts {
+		args = append(args, text)
+	}
 	for reply = []any{int64(-1)}; reply[0] == int64(-1); steps++ {
 		if steps > 100 {
-			b.Fatalf("%s: no end after %d steps", c.script, steps)
+			b.Fatalf("%s: no end after %d steps", c.Name, steps)
 		}
-		reply = b.run(c)
+		v, err := script.Run(b.Context(), b.rdb, keys, args...).Result()
+		b.must(err)
+		reply = wire.Elements(v)
 		n, err := b.rdb.Get(b.Context(), b.keys[0]+":n").Int()
 		b.must(err)
 		most = max(most, n)
 	}
 	return reply, steps, most
+}
+
+func renewShare(text string) call {
+	return call{Script: wire.RenewShare, make: func(k *backend.Key) wire.Command {
+		r := backend.RenewRequest{Key: k, ID: me, Lease: lease, Holder: "who", Share: backend.Share{Limit: 1, Weight: 1}}
+		cmds, _ := wire.Renewals([]backend.RenewRequest{r}, 1)
+		return cmds[0]
+	}}.with("text", text)
 }
 
 // unlimited is the end of a request for a share beside any number of others.
@@ -147,7 +163,7 @@ const unlimited = "/1000000000/1/"
 // to remove first, it says so, and the same call then gets the reply that it gets with few shares.
 func TestScriptSteps(t *testing.T) {
 	const many = 2 * mostElements
-	withdraw := releaseShare(me+permit, 0, 0).with(1, mine)
+	withdraw := releaseShare(me+permit, 0, 0).with("locker", mine)
 	for name, c := range map[string]struct {
 		crowd
 		call
@@ -164,14 +180,14 @@ func TestScriptSteps(t *testing.T) {
 		"release a share, cools":     {crowd{expired: many, cool: many}, releaseShare(me+permit, 1, time.Minute), 1},
 		"release a share, a queue":   {crowd{waiters: many}, releaseShare(me+permit, 0, 0), 1},
 		"withdraw a share":           {crowd{expired: many, waiters: many}, withdraw, 1},
-		"withdraw, not held":         {crowd{expired: many, waiters: many}, withdraw.with(0, next+permit), 0},
-		"renew a share":              {crowd{expired: many, held: many}, call{"renew_share", []any{me + permit, lease.Microseconds(), "who"}}, 1},
+		"withdraw, not held":         {crowd{expired: many, waiters: many}, withdraw.with("text", next+permit), 0},
+		"renew a share":              {crowd{expired: many, held: many}, renewShare(me + permit), 1},
 		"leave":                      {crowd{expired: many, waiters: many}, leave(next, waker, 1), 0},
 		"leave, all expired":         {crowd{expired: many, over: true}, leave(next, waker, 0), 0},
 		"clear, held":                {crowd{expired: many, cool: many}, forget, 0},
-		"clear, all cool or expired": {crowd{expired: many, cool: many}, forget.with(6, id("F")), 1},
+		"clear, all cool or expired": {crowd{expired: many, cool: many}, forget, 1},
 		"clear, all expired":         {crowd{expired: many, over: true}, forget, 1},
-		"revoke":                     {crowd{expired: many, held: many, cool: many}, call{"revoke", []any{wakes, id("R")}}, 1},
+		"revoke":                     {crowd{expired: many, held: many, cool: many}, revoke, 1},
 		"inspect":                    {crowd{expired: 700, held: many}, inspect, "s"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -122,12 +122,12 @@ func (r row) parked() row {
 	r.after = r.after.with(fields{"p": waker})
 	tell := func(reply []any) []any {
 		first := reply
-		if r.call.script == "rotate" {
+		if r.call.Name == "rotate" {
 			first = reply[1:]
 		}
 		switch tells := first[0] == 1 || first[0] == 2; {
-		case tells && (r.call.script == "acquire" || r.call.script == "rotate"),
-			tells && r.call.script == "release" && r.after["s"] == nil, tells && r.call.script == "complete":
+		case tells && (r.call.Name == "acquire" || r.call.Name == "rotate"),
+			tells && r.call.Name == "release" && r.after["s"] == nil, tells && r.call.Name == "complete":
 			return append(slices.Clone(reply), 1)
 		}
 		return reply

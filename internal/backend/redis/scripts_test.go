@@ -2,6 +2,7 @@ package redis_test
 
 import (
 	"context"
+	"crypto/rand"
 	"maps"
 	"slices"
 	"strconv"
@@ -12,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
-	redisbackend "github.com/holdfast-go/holdfast/internal/backend/redis"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -85,8 +86,8 @@ func onEach(t *testing.T, test func(b *bench)) {
 }
 
 func (b *bench) use(key string) {
-	k := redisbackend.StoredNames("test", backend.KindOnce, key)
-	b.keys = []string{k[0], k[1], k[0] + ":p", k[0] + ":w"} // hash, queue, parked entries, woken entries
+	k := wire.StoredNames("test", backend.KindOnce, key)
+	b.keys = []string{k[0], k[1], wire.Stored(k[0], wire.Parked), wire.Stored(k[0], wire.Woken)}
 }
 
 func (b *bench) must(err error) {
@@ -205,70 +206,102 @@ func (b *bench) ttl(want time.Duration) {
 	}
 }
 
-// call is a script and its arguments.
+// call is a command of a script for the key of a bench.
 type call struct {
-	script string
-	args   []any
+	*wire.Script
+	make func(k *backend.Key) wire.Command
+	sets map[string]any // arguments that differ from those of the request
+}
+
+// with returns c with another value of an argument.
+func (c call) with(arg string, value any) call {
+	c.sets = maps.Clone(c.sets)
+	if c.sets == nil {
+		c.sets = map[string]any{}
+	}
+	c.sets[arg] = value
+	return c
+}
+
+// sender sends the requests of a locker.
+func sender(locker string) *wire.Sender {
+	return &wire.Sender{Locker: locker, Channels: wakes, Single: true}
 }
 
 func acquire(request, locker, mode, tag string, queue int) call {
-	return call{"acquire", []any{
-		request, locker, lease.Microseconds(), queue, "who " + request, retention.Milliseconds(), tag, mode, time.Minute.Milliseconds(),
+	return call{Script: wire.Acquire, make: func(k *backend.Key) wire.Command {
+		if mode == "exclusive" {
+			k.Kind = backend.KindExclusive
+		}
+		r := backend.AcquireRequest{
+			Key: k, ID: request, Lease: lease, Holder: "who " + request, Retention: retention, Fingerprint: tag, AtMostOnce: mode == "most", Queue: queue == 1,
+		}
+		return sender(locker).Acquire(&r, false, new(wire.Room))
 	}}
 }
 
 func renew(hold string) call { return renewFor(hold, lease, "") }
 
 func renewFor(hold string, lease time.Duration, lastHold string) call {
-	return call{"renew", []any{hold, lease.Microseconds(), retention.Milliseconds(), lastHold}}
+	return call{Script: wire.Renew, make: func(k *backend.Key) wire.Command {
+		cmds, _ := wire.Renewals([]backend.RenewRequest{{Key: k, ID: hold, Lease: lease, Retention: retention}}, 1)
+		return cmds[0]
+	}}.with("handed_off", lastHold)
 }
 
 func release(hold string, last any, abandon, remember int) call {
-	return call{"release", []any{hold, last, abandon, keep.Milliseconds(), remember, window.Microseconds(), wakes, 1, 0}}
+	return call{Script: wire.Release, make: func(k *backend.Key) wire.Command {
+		r := backend.ReleaseRequest{Key: k, ID: hold, Retention: keep, Abandon: abandon == 1, Repeated: remember == 1}
+		return sender(mine).Release(&r, 0, new(wire.Room))
+	}}.with("token", last).with("reservation", window.Microseconds())
 }
 
 func leave(request, locker string, remember int) call {
-	return call{"leave", []any{request, locker, keep.Milliseconds(), remember, window.Microseconds(), wakes, 1, "px"}}
+	return call{Script: wire.Leave, make: func(k *backend.Key) wire.Command {
+		return sender(locker).Withdraw(&backend.WithdrawRequest{Key: k, ID: request, Retention: keep, Repeated: remember == 1})
+	}}.with("reservation", window.Microseconds()).with("wake", "px")
 }
 
 func complete(hold, record string, last any, remember int) call {
-	return call{"complete", []any{hold, record, keep.Milliseconds(), last, wakes, remember}}
+	return call{Script: wire.Complete, make: func(k *backend.Key) wire.Command {
+		r := backend.CompleteRequest{Key: k, ID: hold, Record: []byte(record), Keep: keep, Repeated: remember == 1}
+		return sender(mine).Complete(&r)
+	}}.with("token", last)
 }
 
+// operatorID returns another id for each call of an operator.
+func operatorID() string { return rand.Text() }
+
 var (
-	revoke  = call{"revoke", []any{wakes}}
-	forget  = call{"clear", []any{keep.Milliseconds(), window.Microseconds(), wakes, 1, "", "", ""}}
-	inspect = call{"inspect", nil}
+	revoke = call{Script: wire.Revoke, make: func(k *backend.Key) wire.Command {
+		return sender(mine).Revoke(k, operatorID(), wire.RevokeStep{})
+	}}
+	forget = call{Script: wire.Clear, make: func(k *backend.Key) wire.Command {
+		return sender(mine).Clear(&backend.ClearRequest{Key: k}, operatorID())
+	}}.with("keep_ms", keep.Milliseconds()).with("reservation", window.Microseconds())
+	inspect = call{Script: wire.Inspect, make: func(k *backend.Key) wire.Command { return sender(mine).Inspect(k, backend.NoRecord) }}
 )
 
-// try runs a script with the keys that it takes.
+// command returns the command of c for the key of b.
+func (b *bench) command(c call) wire.Command {
+	cmd := c.make(&backend.Key{Kind: backend.KindOnce, Name: "k", Stored: [2]string{b.keys[0], wire.Stored(b.keys[0], wire.Queue)}})
+	for arg, value := range c.sets {
+		cmd = cmd.With(arg, value)
+	}
+	return cmd
+}
+
+// try runs a script.
 func (b *bench) try(c call) ([]any, error) {
-	keys, script := b.keys[:2], redisbackend.Scripts()[c.script]
-	if name, ok := strings.CutPrefix(c.script, "counted "); ok {
-		c.script, script = name, counted(name)
-	}
-	switch c.script {
-	case "renew", "call_waker", "adopt":
-		keys = b.keys[:1]
-	case "inspect":
-		keys = []string{b.keys[0], b.keys[1], b.keys[2], b.keys[0] + ":s"}
-	case "park", "unpark":
-		keys = []string{b.keys[0], b.keys[2], b.keys[3]}
-	case "leave", "revoke", "clear", "acquire_share", "release_share", "renew_share":
-		keys = []string{b.keys[0], b.keys[1], b.keys[0] + ":s"}
-	}
-	v, err := script.Run(b.Context(), b.rdb, keys, c.args...).Result()
-	if reply, ok := v.([]any); ok {
-		return reply, err
-	}
-	return []any{v}, err
+	v, err := b.command(c).Run(b.Context(), b.rdb)
+	return wire.Elements(v), err
 }
 
 func (b *bench) run(c call) []any {
 	b.Helper()
 	reply, err := b.try(c)
 	if err != nil {
-		b.Fatalf("%s: %v", c.script, err)
+		b.Fatalf("%s: %v", c.Name, err)
 	}
 	return reply
 }
@@ -283,6 +316,6 @@ func (b *bench) wantReply(c call, want ...any) {
 		return text == words && match(g, w, now)
 	}
 	if !slices.EqualFunc(got, want, same) {
-		b.Errorf("%s returns %v, want %v", c.script, got, want)
+		b.Errorf("%s returns %v, want %v", c.Name, got, want)
 	}
 }

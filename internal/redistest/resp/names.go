@@ -32,8 +32,8 @@ func (n *Names) Script(args []string) (sha string) {
 	return ""
 }
 
-// Of returns the name of a script: its last title, a line `-- acquire.lua: …`, because the parts
-// before it are shared with other scripts. It is "" until Names has seen the source.
+// Of returns the name of a script from its title, a line `-- acquire.lua: …`. It is "" until Names has
+// seen the source.
 func (n *Names) Of(sha string) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -43,13 +43,13 @@ func (n *Names) Of(sha string) string {
 func (n *Names) learn(source string) string {
 	sum := sha1.Sum([]byte(source))
 	sha := hex.EncodeToString(sum[:])
-	if titles := title.FindAllStringSubmatch(source, -1); titles != nil {
+	if m := title.FindStringSubmatch(source); m != nil {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		if n.known == nil {
 			n.known = make(map[string]string)
 		}
-		n.known[sha] = titles[len(titles)-1][1]
+		n.known[sha] = m[1]
 	}
 	return sha
 }

@@ -43,7 +43,7 @@ func TestArgs(t *testing.T) {
 	}
 }
 
-// Names knows a script by its last title after it has seen the source, also when EVALSHA runs it.
+// Names knows a script by its title after it has seen the source, also when EVALSHA runs it.
 func TestNames(t *testing.T) {
 	var n resp.Names
 	const source = "-- lease.lua is shared\nlocal x\n-- acquire.lua: KEYS[1]=lock\nreturn 1"

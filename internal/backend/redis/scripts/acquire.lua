@@ -16,6 +16,13 @@
 --   {5} the request has ended
 --   more, see sweep.lua
 -- or the error BADFIELD and the name of a field that cannot be read; then nothing was written.
+-- include parts/plain_acquire.lua
+-- include parts/plain.lua
+-- include parts/number.lua
+-- include parts/done.lua
+-- include parts/lease.lua
+-- include parts/grant.lua
+-- include parts/sweep.lua
 local request, locker, lease, mode = ARGV[1], ARGV[2], ARGV[3], ARGV[8]
 -- One-letter names are the fields that lease.lua lists. v contains their values.
 local s, h, t, f, a = v[1], v[2], 0, 0, v[7] == '1'

@@ -12,6 +12,14 @@
 --   {5} the request has ended
 --   more, see sweep.lua
 -- or the error BADFIELD and the name of a field that cannot be read.
+-- include parts/plain.lua
+-- include parts/number.lua
+-- include parts/lease.lua
+-- include parts/load.lua
+-- include parts/grant.lua
+-- include parts/pass.lua
+-- include parts/sweep.lua
+-- include parts/shares.lua
 local text, locker, lease = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local id, limit, weight = share_of(text)
 local k = load_shares()

@@ -9,6 +9,12 @@
 --   {0} lost
 --   {2} revoked
 -- or the error BADFIELD and the name of a field that cannot be read.
+-- include parts/plain.lua
+-- include parts/number.lua
+-- include parts/lease.lua
+-- include parts/load.lua
+-- include parts/grant.lua
+-- include parts/pass.lua
 local from, request, lease = ARGV[1], ARGV[2], ARGV[4]
 local k = load(KEYS[1], true)
 if k.bad then return {err = 'BADFIELD ' .. k.bad} end

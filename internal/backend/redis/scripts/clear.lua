@@ -7,6 +7,14 @@
 --   sweep.lua
 -- The greatest token is kept if it can be read. A hold whose end cannot be read counts as not held,
 -- because its holder cannot renew it.
+-- include parts/plain.lua
+-- include parts/number.lua
+-- include parts/lease.lua
+-- include parts/load.lua
+-- include parts/pass.lua
+-- include parts/free.lua
+-- include parts/sweep.lua
+-- include parts/shares.lua
 if ARGV[7] ~= '' and string.find(load(KEYS[1]).l, ARGV[7], 1, true) then return 1 end -- a repeat: the key may have changed since the first copy
 local k = load_shares()
 if k.more then return more end

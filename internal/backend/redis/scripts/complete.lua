@@ -6,6 +6,12 @@
 -- Returns 1 recorded, now or earlier by this grant · {1, 1} recorded, and the key may have parked
 --   entries · 0 stale: another run has begun or finished
 -- It also succeeds after the lease expired, provided that no other hold has begun.
+-- include parts/plain_complete.lua
+-- include parts/plain.lua
+-- include parts/number.lua
+-- include parts/lease.lua
+-- include parts/load.lua
+-- include parts/pass.lua
 local k = load(KEYS[1])
 local recorded = k.p and {1, 1} or 1
 if k.s == 'd' and k.e == ARGV[1] then

@@ -8,6 +8,12 @@
 -- Returns {1} the lease has ended, now or by an earlier copy · {2} the key does not have that hold
 --   · {0, µs} granted or renewed more recently; after that time ARGV[3] has passed
 -- or the error BADFIELD and the name of a field that cannot be read.
+-- include parts/plain.lua
+-- include parts/number.lua
+-- include parts/lease.lua
+-- include parts/load.lua
+-- include parts/grant.lua
+-- include parts/pass.lua
 local k = load(KEYS[1])
 if k.bad then return {err = 'BADFIELD ' .. k.bad} end
 call('ZCARD', KEYS[2]) -- before all writes: a queue of another type ends the script here

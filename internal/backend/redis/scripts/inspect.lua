@@ -11,6 +11,12 @@
 --       member (see shares.lua), remaining µs, held for µs, locker id, and holder text. The sum is
 --       too large if more than 800 shares have expired, and no other command has removed them
 -- or the error BADFIELD and the name of a field that cannot be read.
+-- include parts/plain.lua
+-- include parts/number.lua
+-- include parts/lease.lua
+-- include parts/load.lua
+-- include parts/parked.lua
+-- include parts/sweep.lua
 local k = load(KEYS[1], true)
 if k.bad then return {err = 'BADFIELD ' .. k.bad} end
 local kept = math.max(call('PTTL', KEYS[1]), 0) * 1000

@@ -6,6 +6,10 @@
 -- An adopted hold remembers the id of the grant before it, and its run has the same number. A later
 -- run has a greater number, unless the runs were counted from 1 again, after the end of a record or
 -- a clear.
+-- include parts/plain.lua
+-- include parts/number.lua
+-- include parts/lease.lua
+-- include parts/load.lua
 local k = load(KEYS[1], true)
 if k.bad then return {err = 'BADFIELD ' .. k.bad} end
 if k.s ~= 'h' or not k.live or k.n ~= tonumber(ARGV[2]) then return 0 end -- planted:interim-of-own-run

@@ -8,6 +8,12 @@
 --   {2, number of older entries, number of entries, parked for µs: this one, parked for µs: the
 --     oldest} parked
 -- or the error BADFIELD and the name of a field that cannot be read.
+-- include parts/plain.lua
+-- include parts/number.lua
+-- include parts/lease.lua
+-- include parts/load.lua
+-- include parts/pass.lua
+-- include parts/parked.lua
 local entry, keep = ARGV[1], tonumber(ARGV[3])
 local k = load(KEYS[1], true)
 if k.bad then return {err = 'BADFIELD ' .. k.bad} end

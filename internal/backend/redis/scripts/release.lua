@@ -7,6 +7,10 @@
 --       the tokens
 -- Returns 1 released · {1, 1} released, no request has the key, and the key may have parked entries
 --   · 0 not the holder, no effect
+-- include parts/plain_release.lua
+-- include parts/plain.lua
+-- include parts/lease.lua
+-- include parts/pass.lua
 local grant_id, last, cooldown = ARGV[1], ARGV[2], tonumber(ARGV[9])
 if type(stored) == 'string' then
   local t = string.sub(stored, 1, 28) == 'o' .. grant_id .. ' ' and string.match(stored, '^o%w+ (%d+) ')

@@ -10,6 +10,13 @@
 --       now, or ''
 -- Returns 1 released · {1, 1} released, no request waits, and the key may have parked entries
 --   · 0 no share, no effect · more, see sweep.lua
+-- include parts/plain.lua
+-- include parts/number.lua
+-- include parts/lease.lua
+-- include parts/load.lua
+-- include parts/pass.lua
+-- include parts/sweep.lua
+-- include parts/shares.lua
 local text, cooldown = ARGV[1], tonumber(ARGV[8])
 local id, _, weight = share_of(text)
 local k = load_shares()

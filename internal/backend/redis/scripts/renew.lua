@@ -6,6 +6,8 @@
 -- name of the field that is not a number, or the error of the server. Such a key is not changed,
 -- and does not end the script for the others. An expired lease is never revived, and no lease is
 -- made shorter.
+-- include parts/plain.lua
+-- include parts/lease.lua
 clock()
 
 -- Renews a plain hold in place.

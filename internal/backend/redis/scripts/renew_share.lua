@@ -4,6 +4,13 @@
 --       that the share was handed off to
 -- Returns {1} kept · {0} lost · {2} revoked, or {string} if the key cannot be read, as renew.lua
 -- does. An expired share is never revived, and no share is made shorter.
+-- include parts/plain.lua
+-- include parts/number.lua
+-- include parts/lease.lua
+-- include parts/load.lua
+-- include parts/pass.lua
+-- include parts/sweep.lua
+-- include parts/shares.lua
 local text, lease, holder = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local id = share_of(text)
 local k = load(KEYS[1], true)

@@ -10,6 +10,12 @@
 -- All shares are revoked at once. Then each step notifies the holders of some of them, in the order
 -- of their ends, which are fixed because a revoked share cannot be renewed. A step may come late or
 -- twice: a holder that is notified only renews.
+-- include parts/plain.lua
+-- include parts/number.lua
+-- include parts/lease.lua
+-- include parts/load.lua
+-- include parts/pass.lua
+-- include parts/sweep.lua
 local k = load(KEYS[1])
 local from, skip = ARGV[3] or '', tonumber(ARGV[4] or 0)
 if from == '' then

@@ -7,6 +7,13 @@
 --       13 retention ms of an abandoned hold, 14 retention ms of the queue
 -- Returns a list: released (1) or not the holder, no effect (0), followed by the elements that
 -- acquire.lua would return for the next request
+-- include parts/plain.lua
+-- include parts/number.lua
+-- include parts/lease.lua
+-- include parts/load.lua
+-- include parts/grant.lua
+-- include parts/pass.lua
+-- include parts/free.lua
 local grant_id, request, locker = ARGV[1], ARGV[8], ARGV[9]
 local k = load(KEYS[1])
 if k.s ~= 'h' or k.h ~= grant_id then

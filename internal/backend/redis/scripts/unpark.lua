@@ -9,6 +9,8 @@
 -- that are left, parked for µs: the oldest of those, time of the new marks}, followed by the newly
 -- marked entries, oldest first. For a repeat, enough entries may be marked already. Then it returns
 -- none.
+-- include parts/lease.lua
+-- include parts/parked.lua
 local want, prefix, woken_time, newest = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 clock()
 local marks = call('ZRANGE', KEYS[3], 0, 999, 'WITHSCORES') -- before all writes: a set of another type ends the script here

@@ -1,10 +1,10 @@
-package redis_test
+package wire_test
 
 import (
 	"strings"
 	"testing"
 
-	redisbackend "github.com/holdfast-go/holdfast/internal/backend/redis"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 )
 
 // PlainRecord decodes a stored record, and refuses text of any other form.
@@ -14,7 +14,7 @@ func TestPlainRecord(t *testing.T) {
 		"d" + id + " " + token + " " + token + " 0 0 ":                {"", ""},
 		"d" + id + " " + token + " " + token + " 3 5 f 1host\nr \x00": {"r \x00", "f 1"},
 	} {
-		if record, fingerprint, ok := redisbackend.PlainRecord(stored); !ok || record != want[0] || fingerprint != want[1] {
+		if record, fingerprint, ok := wire.PlainRecord(stored); !ok || record != want[0] || fingerprint != want[1] {
 			t.Errorf("%q: %q, %q, %v, want %q", stored, record, fingerprint, ok, want)
 		}
 	}
@@ -25,7 +25,7 @@ func TestPlainRecord(t *testing.T) {
 		"d" + id + " 1" + token + " 1 0 0 ", "d" + id + " 1 1 0 " + strings.Repeat("9", 20) + " ", // numbers that are too long
 		"d" + id + " 1 1 1 2 ab", "d" + id + " 1 1 3 0 ab", // less data than the numbers say
 	} {
-		if record, fingerprint, ok := redisbackend.PlainRecord(stored); ok {
+		if record, fingerprint, ok := wire.PlainRecord(stored); ok {
 			t.Errorf("%q: %q, %q", stored, record, fingerprint)
 		}
 	}

@@ -1,4 +1,4 @@
-package redis_test
+package wire_test
 
 import (
 	"strings"
@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
-	redisbackend "github.com/holdfast-go/holdfast/internal/backend/redis"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 )
 
 // slot is the hash function of Redis Cluster: CRC16 (XMODEM) of the hash tag, which is the first
@@ -59,9 +59,9 @@ func kinds() *rapid.Generator[backend.Kind] {
 // checkKeys checks the names of a key in Redis: they are printable, in one slot, and begin with its
 // prefix.
 func checkKeys(t rapid.TB, prefix string, kind backend.Kind, key string) {
-	k := redisbackend.StoredNames(prefix, kind, key)
-	tag := redisbackend.Escape(key)
-	parked, woken := redisbackend.ParkedNames(k[0])
+	k := wire.StoredNames(prefix, kind, key)
+	tag := wire.Escape(key)
+	parked, woken := wire.Stored(k[0], wire.Parked), wire.Stored(k[0], wire.Woken)
 	for _, name := range []string{k[0], k[1], parked, woken} {
 		if !strings.Contains(name, "{"+tag+"}") || strings.Count(name, "{") != 1 || strings.Count(name, "}") != 1 {
 			t.Fatalf("%q: the hash tag of %q is not the whole escaped key", key, name)
@@ -87,22 +87,22 @@ func TestKeyInjective(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := nasty().Draw(t, "a"), nasty().Draw(t, "b")
 		ka, kb := kinds().Draw(t, "kind of a"), kinds().Draw(t, "kind of b")
-		if (redisbackend.Escape(a) == redisbackend.Escape(b)) != (a == b) {
-			t.Fatalf("%q and %q are escaped as %q and %q", a, b, redisbackend.Escape(a), redisbackend.Escape(b))
+		if (wire.Escape(a) == wire.Escape(b)) != (a == b) {
+			t.Fatalf("%q and %q are escaped as %q and %q", a, b, wire.Escape(a), wire.Escape(b))
 		}
 		if a == b && ka == kb {
 			return
 		}
 		all := map[string]bool{}
-		for _, k := range [][2]string{redisbackend.StoredNames("p", ka, a), redisbackend.StoredNames("p", kb, b)} {
-			parked, woken := redisbackend.ParkedNames(k[0])
+		for _, k := range [][2]string{wire.StoredNames("p", ka, a), wire.StoredNames("p", kb, b)} {
+			parked, woken := wire.Stored(k[0], wire.Parked), wire.Stored(k[0], wire.Woken)
 			all[k[0]], all[k[1]], all[parked], all[woken] = true, true, true, true
 		}
 		if len(all) != 8 {
 			t.Fatalf("%d %q and %d %q share a name in Redis: %v", ka, a, kb, b, all)
 		}
 	})
-	if got := redisbackend.StoredNames("holdfast", backend.KindOnce, "mail:42/é"); got[0] != "holdfast:2:o:{mail:42/%C3%A9}" || got[1] != got[0]+":q" {
+	if got := wire.StoredNames("holdfast", backend.KindOnce, "mail:42/é"); got[0] != "holdfast:2:o:{mail:42/%C3%A9}" || got[1] != got[0]+":q" {
 		t.Errorf("%q", got)
 	}
 }
@@ -117,8 +117,8 @@ func FuzzKey(f *testing.F) {
 			t.Skip("an empty key is refused earlier")
 		}
 		checkKeys(t, "p", backend.KindExclusive, a)
-		if a != b && redisbackend.Escape(a) == redisbackend.Escape(b) {
-			t.Fatalf("%q and %q are both escaped as %q", a, b, redisbackend.Escape(a))
+		if a != b && wire.Escape(a) == wire.Escape(b) {
+			t.Fatalf("%q and %q are both escaped as %q", a, b, wire.Escape(a))
 		}
 	})
 }
@@ -156,9 +156,9 @@ func TestNamesNeverMeet(t *testing.T) {
 		case 0:
 			b.key = a.key
 		case 1:
-			b = id{a.prefix, a.kind, redisbackend.Escape(a.key)} // the name of a in Redis
+			b = id{a.prefix, a.kind, wire.Escape(a.key)} // the name of a in Redis
 		}
-		ka, kb := redisbackend.StoredNames(a.prefix, a.kind, a.key), redisbackend.StoredNames(b.prefix, b.kind, b.key)
+		ka, kb := wire.StoredNames(a.prefix, a.kind, a.key), wire.StoredNames(b.prefix, b.kind, b.key)
 		if a == b != (ka == kb) || ka[0] == kb[1] || ka[1] == kb[0] || a != b && (ka[0] == kb[0] || ka[1] == kb[1]) {
 			t.Fatalf("the names of %q are %q, those of %q are %q", a, ka, b, kb)
 		}
@@ -176,7 +176,7 @@ func TestNamesNeverMeet(t *testing.T) {
 func TestSlotsCannotBeChosen(t *testing.T) {
 	used := map[uint16]bool{}
 	for i := range 100_000 {
-		used[slot(redisbackend.StoredNames("holdfast", backend.KindOnce, "{hot}"+strings.Repeat("}", i%7)+rapidID(i))[0])] = true
+		used[slot(wire.StoredNames("holdfast", backend.KindOnce, "{hot}"+strings.Repeat("}", i%7)+rapidID(i))[0])] = true
 	}
 	if len(used) < 16000 { // all but a few of 16384
 		t.Errorf("%d slots are used, want at least 16000", len(used))
@@ -186,4 +186,17 @@ func TestSlotsCannotBeChosen(t *testing.T) {
 func rapidID(i int) string {
 	const digits = "0123456789abcdef"
 	return string([]byte{digits[i>>16&15], digits[i>>12&15], digits[i>>8&15], digits[i>>4&15], digits[i&15]})
+}
+
+// Unescape reverses Escape, and does not panic on other text.
+func TestUnescape(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		key := string(rapid.SliceOf(rapid.Byte()).Draw(t, "key"))
+		if got := wire.Unescape(wire.Escape(key)); got != key {
+			t.Errorf("%q is read back as %q", key, got)
+		}
+	})
+	for _, odd := range []string{"%", "%G1", "%4", "%%41", ""} {
+		wire.Unescape(odd)
+	}
 }

@@ -1,0 +1,8 @@
+package wire
+
+// Exported for tests.
+var (
+	Escape     = escape
+	Unescape   = unescape
+	EncodeWake = encodeWake
+)

@@ -1,0 +1,122 @@
+package wire
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+)
+
+// This file decodes the replies to the commands of operators.
+
+// DecodeInspect decodes a reply of inspect.lua for a key of this kind.
+func DecodeInspect(kind backend.Kind, reply []any) (backend.Status, error) {
+	var n [11]int64
+	for i := 2; i < len(n); i++ {
+		var err error
+		if n[i], err = number(reply, i); err != nil {
+			return backend.Status{}, err
+		}
+	}
+	live, abandoned := n[7] == 1, n[8] == 1
+	s := backend.Status{
+		State: backend.StateFree, Holder: text(reply, 1), HeldFor: micro(n[2]), Remaining: micro(n[3]),
+		Token: n[4], Attempt: count(reply, 5), Queue: count(reply, 6), Revoked: n[9] == 1, Locker: text(reply, 11),
+	}
+	if len(reply) > 13 {
+		s.Parked, s.OldestParked, s.ParkedFor = count(reply, 13), text(reply, 14), span(reply, 15)
+	}
+	if s.Token > 0 {
+		s.GrantedAt = time.UnixMicro(s.Token)
+	}
+	switch state := text(reply, 0); {
+	case state == "d":
+		s.State, s.KeepLeft = backend.StateDone, micro(n[10])
+		if len(reply) > 12 && reply[12] != nil {
+			s.Record = []byte(text(reply, 12))
+		}
+	case state == "h" && live:
+		s.State, s.Lease = backend.StateHeld, span(reply, 16)
+	case kind == backend.KindOnce && (state == "h" || abandoned):
+		s.State, s.KeepLeft = backend.StateAbandoned, micro(n[10])
+	case state == "r" && live:
+		s.State = backend.StateReserved
+	case state == "c" && live:
+		s.State = backend.StateCooling
+	case state == "s" && live:
+		decodeShares(&s, reply)
+	case state == "h" || abandoned: // the key is free, but its data names the last holder for a day
+		s.Died = true
+	}
+	return s, nil
+}
+
+// decodeShares decodes the part of a reply of inspect.lua about a shared key.
+func decodeShares(s *backend.Status, reply []any) {
+	s.State, s.Weights = backend.StateShared, count(reply, 16)
+	for i := 17; i+4 < len(reply); i += 5 {
+		h := backend.ShareHeld{Remaining: span(reply, i+1), HeldFor: span(reply, i+2), Locker: text(reply, i+3), Holder: text(reply, i+4)}
+		member := text(reply, i)
+		h.Cooling = len(member) > 0 && member[0] == 'c'
+		h.Share = parseShare(member)
+		s.Shares = append(s.Shares, h)
+	}
+}
+
+// ShareText returns the text of a request for a share in the scripts, see shares.lua. Without a share
+// it is the id.
+func ShareText(id string, s backend.Share) string {
+	if s.Limit == 0 {
+		return id
+	}
+	return fmt.Sprintf("%s/%d/%d/", id, s.Limit, s.Weight)
+}
+
+// parseShare returns the share that a member of the set of shares contains. For a text that no
+// script writes, it returns the zero value.
+func parseShare(member string) (s backend.Share) {
+	if i := strings.IndexByte(member, '/'); i >= 0 {
+		if _, err := fmt.Sscanf(member[i:], "/%d/%d/", &s.Limit, &s.Weight); err != nil {
+			return backend.Share{}
+		}
+	}
+	return s
+}
+
+// DecodeRevoke decodes a reply of revoke.lua. If more is true, all shares are revoked, and the next
+// step notifies more of their holders.
+func DecodeRevoke(reply []any) (revoked bool, next RevokeStep, more bool) {
+	if len(reply) == 3 {
+		return true, RevokeStep{reply[1], reply[2]}, true
+	}
+	return isSet(reply, 0), RevokeStep{}, false
+}
+
+// DecodeClear decodes a reply of clear.lua.
+func DecodeClear(reply []any) (backend.ClearReply, error) {
+	n, err := number(reply, 0)
+	if err != nil {
+		return 0, err
+	}
+	return clearReplyOf(n), nil
+}
+
+// DecodeForceClear decodes a reply of force_clear.lua.
+func DecodeForceClear(reply []any) (backend.ForceClearReply, error) {
+	n, err := number(reply, 0)
+	if err != nil {
+		return backend.ForceClearReply{}, err
+	}
+	return backend.ForceClearReply{Outcome: clearReplyOf(n), Wait: span(reply, 1)}, nil
+}
+
+func clearReplyOf(n int64) backend.ClearReply {
+	switch n {
+	case 0:
+		return backend.ClearHeld
+	case 2:
+		return backend.ClearChanged
+	}
+	return backend.Cleared
+}

@@ -1,0 +1,74 @@
+package wire_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
+)
+
+// commands returns a command of each script.
+func commands() []wire.Command {
+	s := &wire.Sender{Locker: "LOCKER", Channels: "channels:", Single: true}
+	once := &backend.Key{Kind: backend.KindOnce, Name: "o", Stored: wire.StoredNames("p", backend.KindOnce, "o")}
+	key := &backend.Key{Kind: backend.KindExclusive, Name: "x", Stored: wire.StoredNames("p", backend.KindExclusive, "x")}
+	share := backend.Share{Limit: 3, Weight: 2}
+	next := &backend.AcquireRequest{Key: key, ID: "NEXT", Holder: "next holder", Lease: 4 * time.Second, Retention: 5 * time.Second, Queue: true}
+	first := &backend.AcquireRequest{
+		Key: once, ID: "ID", Holder: "holder", Lease: time.Second, Retention: 2 * time.Second, Fingerprint: "fingerprint", AtMostOnce: true, Queue: true,
+	}
+	shared := &backend.AcquireRequest{Key: key, ID: "ID", Holder: "holder", Lease: time.Second, Queue: true, Share: share}
+	renewals := []backend.RenewRequest{
+		{Key: key, ID: "ID", Lease: time.Second, Retention: 2 * time.Second, Token: 6, Holder: "holder"},
+		{Key: once, ID: "ID 2", Lease: 3 * time.Second, Retention: 4 * time.Second},
+		{Key: key, ID: "ID 3", Lease: time.Second, Holder: "holder", Share: share},
+	}
+	release := &backend.ReleaseRequest{Key: key, ID: "ID", Token: 6, Retention: 2 * time.Second, Repeated: true, Share: share, Next: next}
+	withdraw := backend.WithdrawRequest{Key: key, ID: "ID", Retention: 2 * time.Second, Repeated: true}
+	of := withdraw
+	of.Share = share
+	cmds, _ := wire.Renewals(renewals, 100)
+	plain := *next
+	acquire, terms := s.Acquire(&plain, true, new(wire.Room)), new(wire.HoldTerms)
+	terms.Set(acquire)
+	end := s.Release(&backend.ReleaseRequest{Key: once, ID: "ID", Plain: true}, 0, new(wire.Room))
+	deal := wire.AppendDeal([]any{nil, nil}, 2, func(i int) (wire.Command, *wire.HoldTerms) {
+		return []wire.Command{end, acquire}[i], terms
+	})
+	return append(cmds,
+		s.Acquire(first, true, new(wire.Room)), s.Release(release, 3*time.Second, new(wire.Room)), s.Rotate(release), s.Withdraw(&withdraw), s.Withdraw(&of),
+		s.Complete(&backend.CompleteRequest{Key: once, ID: "ID", Token: 6, Record: []byte("record"), Keep: 7 * time.Second, Repeated: true}),
+		s.Adopt(&backend.AdoptRequest{Key: key, From: "FROM", ID: "ID", Holder: "holder", Lease: time.Second, Retention: 2 * time.Second}),
+		s.Interim(&backend.InterimRequest{Key: once, ID: "ID", Attempt: 8, Answer: []byte("answer")}),
+		s.Revoke(key, "OPERATION", wire.RevokeStep{}),
+		s.Clear(&backend.ClearRequest{Key: once, Condition: backend.ClearIfSame, Token: 6, Done: true}, "OPERATION"),
+		s.ForceClear(&backend.ForceClearRequest{Key: key, Token: 6, Locker: "HOLDER", Silent: 9 * time.Second}, "OPERATION"),
+		s.Inspect(key, backend.RecordHead),
+		s.Park(&backend.ParkRequest{Key: key, Entry: "entry", Most: 10, Keep: 11 * time.Second}),
+		s.Unpark(&backend.UnparkRequest{Key: key, Remove: []string{"one", "two"}, Marked: 12, Woken: 13, Prefix: "prefix", Fresh: 3 * time.Second}),
+		s.CallWaker(once), s.AcquireShare(shared), s.ReleaseShare(release, 3*time.Second),
+		wire.Command{Script: wire.Deal, List: deal},
+	)
+}
+
+// TestCommands checks that each command has as many keys and arguments as the table names.
+func TestCommands(t *testing.T) {
+	seen := map[*wire.Script]bool{}
+	for _, c := range commands() {
+		seen[c.Script] = true
+		keys, args := c.Texts()
+		switch c.Script {
+		case wire.Renew, wire.Deal, wire.Unpark: // they repeat arguments
+		default:
+			if len(keys) != len(c.Keys) || len(args) != len(c.Args) {
+				t.Errorf("%s has the keys %q and the arguments %q, want %v and %q", c.Name, keys, args, c.Keys, c.Args)
+			}
+		}
+	}
+	for _, s := range wire.Scripts() {
+		if !seen[s] {
+			t.Errorf("there is no command of %s", s.Name)
+		}
+	}
+}
