@@ -57,7 +57,7 @@ func Configure(cfg asynq.Config, o ...Parking) asynq.Config {
 	}
 	cfg.RetryDelayFunc = func(n int, err error, t *asynq.Task) time.Duration {
 		if c, ok := errors.AsType[*conflict](err); ok && c.place != nil {
-			return c.place.delay
+			return c.place.Delay
 		}
 		if b, busy := busyIn(err); busy {
 			return jitter(b.RetryAfter())

@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/parking"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -89,13 +90,14 @@ type conflict struct {
 	last bool // the last attempt
 	bare bool // Configure was not used for the server
 
-	place *place // nil: the task is not parked
+	place *parking.Place // nil: the task is not parked
 }
 
 func (c *conflict) Error() string {
 	switch {
 	case c.place != nil:
-		return c.parkedText()
+		b, _ := errors.AsType[*lockcore.BusyError](c.err)
+		return c.place.Text(b)
 	case c.bare && c.busy == RetryLater:
 		return "asynqmw: a conflict uses up a retry, because asynqmw.Configure was not used: " + c.err.Error()
 	case c.busy == Drop:
@@ -137,7 +139,7 @@ func busyIn(err error) (*lockcore.BusyError, bool) {
 // refused returns what asynq gets for err, the error of a guard that did not run the handler. It is
 // marked with NoEffect, because a Once around this middleware must not record that its handler has
 // failed.
-func (d *decorator) refused(ctx context.Context, name string, at *place, err error) error {
+func (d *decorator) refused(ctx context.Context, name string, at *parking.Place, err error) error {
 	var b *lockcore.BusyError
 	if !errors.As(err, &b) {
 		return guard.NoEffect(err)
@@ -154,10 +156,7 @@ func (d *decorator) refused(ctx context.Context, name string, at *place, err err
 	return guard.NoEffect(c) //planted:conflict-has-no-effect
 }
 
-const (
-	maxWait   = 24 * time.Hour // the longest wait that lockcore allows, other than Forever
-	maxMargin = time.Second    // the longest time between the end of a wait and the task's deadline
-)
+const maxWait = 24 * time.Hour // the longest wait that lockcore allows, other than Forever
 
 // wait returns how long this delivery waits for its key, see ConflictPolicy.
 func (d *decorator) wait(ctx context.Context) time.Duration {
@@ -174,7 +173,7 @@ func (d *decorator) wait(ctx context.Context) time.Duration {
 		return wait
 	}
 	left := time.Until(deadline)
-	most := min(max(left-min(maxMargin, left/4), 1), maxWait)
+	most := min(max(left-min(parking.MaxMargin, left/4), 1), maxWait)
 	if d.busy == RetryLater && lastAttempt(ctx) {
 		if inside { // a run that hangs must not keep the outer key from its other tasks until the deadline
 			most = min(most, max(wait, cmp.Or(d.terms.Lease, d.locks.Terms().Lease)))

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/hibiken/asynq"
 
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/errtext"
+	"github.com/holdfast-go/holdfast/internal/parking"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -27,20 +27,7 @@ type decorator struct {
 	adopt    bool
 	limit    LimitFunc    // of LimitedFunc, else nil
 	reported sync.Once    // for the report that Configure is missing
-	mean     atomic.Int64 // duration of a hold in ns, an exponential average; 0 before the first
-}
-
-func (d *decorator) meanHold() time.Duration { return time.Duration(d.mean.Load()) }
-
-// addHold adds a hold to the mean. If two calls run at the same time, one of them may have no
-// effect.
-func (d *decorator) addHold(took time.Duration) {
-	mean := d.mean.Load()
-	if mean == 0 {
-		d.mean.Store(max(int64(took), 1))
-		return
-	}
-	d.mean.Store(max(mean+(int64(took)-mean)/8, 1))
+	mean     parking.Mean // of the holds
 }
 
 // newDecorator panics if locks or keys is nil, or if invalid is not. what is the name of keys in

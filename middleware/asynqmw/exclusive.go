@@ -107,13 +107,13 @@ func (d *decorator) exclusive(ctx context.Context, t *asynq.Task, next asynq.Han
 	}
 	var answer error
 	v := d.parkable(ctx, backend.KindExclusive, names, terms)
-	if v.ranAlready(ctx) {
+	if v.RanAlready(ctx) {
 		return nil
 	}
-	ran, at, err := v.run(ctx, terms, func(terms lockcore.Terms) (ran bool, err error) {
+	ran, at, err := v.Run(ctx, terms, func(terms lockcore.Terms) (ran bool, err error) {
 		err = d.hold(ctx, names, terms, func(ctx context.Context) error {
 			ran = true
-			defer v.begin(ctx)()
+			defer v.Begin(ctx)()
 			answer = next.ProcessTask(ctx, t)
 			return answer
 		})

@@ -147,11 +147,11 @@ func (d *decorator) once(ctx context.Context, t *asynq.Task, next asynq.Handler,
 		return err
 	}
 	v := d.parkable(ctx, backend.KindOnce, []string{onceKey}, terms)
-	ran, at, err := v.run(ctx, terms, func(terms lockcore.Terms) (ran bool, err error) {
+	ran, at, err := v.Run(ctx, terms, func(terms lockcore.Terms) (ran bool, err error) {
 		g.Terms = terms
 		done, err = guard.OnceValue(ctx, d.locks, onceKey, g, func(ctx context.Context) ([]byte, error) {
 			ran = true
-			defer v.begin(ctx)()
+			defer v.Begin(ctx)()
 			answer = next.ProcessTask(res.within(ctx), t)
 			return res.take(), answer
 		})

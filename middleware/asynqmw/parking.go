@@ -5,17 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"runtime"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
 
-	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/errtext"
+	"github.com/holdfast-go/holdfast/internal/parking"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -41,57 +38,9 @@ func (p Parking) Validate() error {
 	return errtext.Join(errs...)
 }
 
-const (
-	maxDeployment = 128
-	maxParked     = 10_000           // parked tasks of a key
-	maxExtraDelay = 10 * time.Minute // of the delay for the tasks before, and of the delay for MinHold
-	maxKnown      = 4096             // keys of parking.known
-	parkTries     = 3                // further attempts of a delivery whose key is free when its task is parked
-	maxLookups    = 8                // deliveries that look up their task at the same time
-	lateWake      = 30 * time.Second // time after a task's completion in which a late wake may make asynq run it again
-)
+const maxDeployment = 128
 
-// parking is the parking of one server. Its functions are called by the deliveries of the server,
-// by the Lockers that they use, and by the goroutines of wakers.
-//
-// mu guards the counts and maps. No command is sent under it. A delivery that adds to a count also
-// subtracts from it: endWait and endHold.
-type parking struct {
-	inspector    *asynq.Inspector
-	prefix       string        // of the entries of this deployment
-	most         int           // workers that may wait, for all keys together
-	check, delay time.Duration // asynq's TaskCheckInterval and DelayedTaskCheckInterval
-	reported     sync.Once     // reports that check is too long
-	badInspector sync.Once     // reports that the Inspector uses another Redis
-	wakers       wakers
-	lookups      chan struct{} // has an element for each lookup of a delivery
-
-	mu      sync.Mutex
-	waiting int
-	keys    map[lockKey]*keyCounts // keys with a waiting worker or a hold here
-	known   map[lockKey]knownKey   // keys that may have parked tasks
-	free    map[lockKey]*freeKey   // keys that are looked at again
-	lockers map[*lockcore.Locker]bool
-}
-
-// lockKey is a key of a Locker.
-type lockKey struct {
-	locks *lockcore.Locker
-	kind  backend.Kind
-	name  string
-}
-
-// keyCounts are the workers of this server that wait for a key, and those that run under it.
-type keyCounts struct{ waiting, holds int }
-
-// knownKey is a key that may have parked tasks, or had some.
-type knownKey struct {
-	seen    time.Time // zero: it has none
-	left    time.Time // when it had none left
-	waiters int       // workers that may wait for it
-}
-
-func newParking(cfg asynq.Config, o Parking) *parking {
+func newParking(cfg asynq.Config, o Parking) *parking.Pool {
 	if err := o.Validate(); err != nil {
 		panic(errtext.Prefix("asynqmw: Configure", err).Error())
 	}
@@ -99,197 +48,22 @@ func newParking(cfg asynq.Config, o Parking) *parking {
 	if workers < 1 {
 		workers = runtime.NumCPU() // as asynq does
 	}
-	return &parking{
-		inspector: o.Inspector, prefix: url.PathEscape(o.Deployment) + "/", most: max(workers/3, 1),
-		check: cmp.Or(max(cfg.TaskCheckInterval, 0), time.Second), delay: cmp.Or(max(cfg.DelayedTaskCheckInterval, 0), 5*time.Second),
-		lookups: make(chan struct{}, maxLookups), keys: map[lockKey]*keyCounts{}, known: map[lockKey]knownKey{}, free: map[lockKey]*freeKey{}, lockers: map[*lockcore.Locker]bool{},
-	}
-}
-
-// entry returns the text that names a parked task in the backend.
-func (p *parking) entry(queue, id string) string {
-	return p.prefix + url.PathEscape(queue) + "/" + url.PathEscape(id)
-}
-
-// task returns the task of an entry.
-func (p *parking) task(entry string) (queue, id string, ok bool) {
-	rest, ok := strings.CutPrefix(entry, p.prefix)
-	q, i, found := strings.Cut(rest, "/")
-	queue, errQueue := url.PathUnescape(q)
-	id, errID := url.PathUnescape(i)
-	return queue, id, ok && found && errQueue == nil && errID == nil
-}
-
-// attach registers p with locks: p then receives each key that may have parked tasks.
-func (p *parking) attach(locks *lockcore.Locker) {
-	p.mu.Lock()
-	attached := p.lockers[locks]
-	p.lockers[locks] = true
-	p.mu.Unlock()
-	if attached {
-		return
-	}
-	locks.Internal().HandleParked(func(key backend.Key, state access.Parked) {
-		k := lockKey{locks, key.Kind, key.Name}
-		room := p.learn(k, 0)
-		switch state {
-		case access.ParkedHeld: // the delivery that has the key wakes tasks, see begin
-		case access.ParkedFree:
-			p.wakeFree(k, max(room, 1))
-		case access.ParkedDone:
-			p.wakeFree(k, wakeDone)
-		}
+	return parking.New(parking.Options{
+		Inspector: o.Inspector, Deployment: o.Deployment, Workers: workers,
+		Check: cmp.Or(max(cfg.TaskCheckInterval, 0), time.Second), Delay: cmp.Or(max(cfg.DelayedTaskCheckInterval, 0), 5*time.Second),
 	})
 }
 
-// learn notes that k may have parked tasks, and how many workers may wait for it; 0 keeps the known
-// number. It returns the number of workers of this server that can wait for k, including those that
-// already wait.
-func (p *parking) learn(k lockKey, waiters int) (room int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	old := p.known[k]
-	if len(p.known) >= maxKnown && old.seen.IsZero() {
-		clear(p.known) // a key that is missing here is found again with its next hold
+// parkable returns the delivery of ctx, or nil if tasks are never parked: without Parking, or under
+// another ConflictPolicy than RetryLater.
+func (d *decorator) parkable(ctx context.Context, kind backend.Kind, keys []string, terms lockcore.Terms) *parking.Delivery {
+	p, _ := ctx.Value(configuredKey{}).(*parking.Pool)
+	id, ok := asynq.GetTaskID(ctx)
+	if p == nil || !ok || d.busy != RetryLater {
+		return nil
 	}
-	waiters = cmp.Or(waiters, old.waiters, p.most)
-	p.known[k] = knownKey{seen: time.Now(), waiters: waiters}
-	room = p.most - p.waiting
-	if c := p.keys[k]; c != nil {
-		room += c.waiting
-	}
-	return max(min(room, waiters, p.shareLocked(k)), 0)
-}
-
-// shareLocked returns the part of most for k. The keys that are busy here and may have parked tasks
-// have equal parts, of at least one worker.
-func (p *parking) shareLocked(k lockKey) int {
-	hot := 1
-	for other := range p.keys {
-		if other != k && !p.known[other].seen.IsZero() {
-			hot++
-		}
-	}
-	return max(p.most/hot, 1)
-}
-
-// forget notes that k had no parked tasks when the request was sent, unless a later event says that
-// it may have some.
-func (p *parking) forget(k lockKey, sent time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if old := p.known[k]; !old.seen.IsZero() && old.seen.Before(sent) {
-		p.known[k] = knownKey{left: time.Now()}
-	}
-}
-
-func (p *parking) mayHave(k lockKey) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return !p.known[k].seen.IsZero()
-}
-
-// mayBeLate reports whether a wake of a task of k may be on its way.
-func (p *parking) mayBeLate(k lockKey) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	known := p.known[k]
-	return !known.seen.IsZero() || time.Since(known.left) < lateWake
-}
-
-// busyHere reports whether a worker of this server runs under k or waits for it.
-func (p *parking) busyHere(k lockKey) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.keys[k] != nil
-}
-
-// startWait counts a worker that waits for k. If there is no room for it, startWait returns false.
-// must counts it without room.
-func (p *parking) startWait(k lockKey, waiters int, must bool) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	c := p.countsLocked(k)
-	if !must && (p.waiting >= p.most || c.waiting >= min(waiters, p.shareLocked(k))) {
-		p.dropLocked(k)
-		return false
-	}
-	c.waiting++
-	p.waiting++
-	return true
-}
-
-func (p *parking) endWait(k lockKey) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.keys[k].waiting--
-	p.waiting--
-	p.dropLocked(k)
-}
-
-func (p *parking) startHold(k lockKey) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.countsLocked(k).holds++
-	delete(p.free, k)
-}
-
-func (p *parking) endHold(k lockKey) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.keys[k].holds--
-	p.dropLocked(k)
-}
-
-func (p *parking) countsLocked(k lockKey) *keyCounts {
-	c := p.keys[k]
-	if c == nil {
-		c = new(keyCounts)
-		p.keys[k] = c
-	}
-	return c
-}
-
-// dropLocked removes the counts of k if they are zero.
-func (p *parking) dropLocked(k lockKey) {
-	if c := p.keys[k]; *c == (keyCounts{}) {
-		delete(p.keys, k)
-	}
-}
-
-// unpark sends req for k, and only wakes entries of this deployment.
-func (p *parking) unpark(ctx context.Context, k lockKey, req backend.UnparkRequest) (backend.UnparkReply, error) {
-	b, sent := k.locks.Internal().Backend, time.Now()
-	key := b.Key(k.kind, k.name)
-	req.Key, req.Prefix = &key, p.prefix
-	r, err := b.Unpark(ctx, req)
-	if err == nil && r.Count == 0 {
-		p.forget(k, sent)
-	}
-	return r, err
-}
-
-// parkedOn returns the start of the error of a task that is parked on a key. wakeTask looks for it
-// in the task's last error.
-func parkedOn(kind backend.Kind, key string) string {
-	if kind == backend.KindOnce {
-		return fmt.Sprintf("asynqmw: parked on once key %q", key)
-	}
-	return fmt.Sprintf("asynqmw: parked on key %q", key)
-}
-
-// place is the place of a task among the parked tasks of its key.
-type place struct {
-	kind   backend.Kind
-	before int           // tasks that were parked earlier
-	delay  time.Duration // after which the task comes back if it is not woken
-}
-
-func (c *conflict) parkedText() string {
-	b, _ := errors.AsType[*lockcore.BusyError](c.err)
-	text := fmt.Sprintf("%s with %d before it", parkedOn(c.place.kind, b.Key), c.place.before)
-	if b.Holder == (lockcore.Holder{}) {
-		return fmt.Sprintf("%s; the key is kept for another %v", text, b.Remaining.Round(time.Millisecond))
-	}
-	return fmt.Sprintf("%s; held for %v by %v", text, b.HeldFor.Round(time.Millisecond), b.Holder)
+	queue, _ := asynq.GetQueueName(ctx)
+	return p.Delivery(ctx, parking.Request{
+		Locks: d.locks, Kind: kind, Keys: keys, Terms: terms, Queue: queue, ID: id, Last: lastAttempt(ctx), Mean: &d.mean,
+	})
 }

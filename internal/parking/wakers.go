@@ -1,4 +1,4 @@
-package asynqmw
+package parking
 
 import (
 	"errors"
@@ -55,14 +55,14 @@ type freeKey struct {
 
 // wake makes a waker wake tasks of k until want are woken. The entries of r are already marked as
 // woken.
-func (p *parking) wake(k lockKey, want int, r backend.UnparkReply) {
+func (p *Pool) wake(k lockKey, want int, r backend.UnparkReply) {
 	p.add(k, wakeJob{want: want, entries: r.Wake, marked: r.Marked})
 }
 
 // wakeFree is wake for a key that no task has.
-func (p *parking) wakeFree(k lockKey, want int) { p.add(k, wakeJob{want: want, free: true}) }
+func (p *Pool) wakeFree(k lockKey, want int) { p.add(k, wakeJob{want: want, free: true}) }
 
-func (p *parking) add(k lockKey, more wakeJob) {
+func (p *Pool) add(k lockKey, more wakeJob) {
 	if more.want == 0 && len(more.entries) == 0 {
 		return
 	}
@@ -85,7 +85,7 @@ func (p *parking) add(k lockKey, more wakeJob) {
 	}
 }
 
-func (p *parking) runWakes() {
+func (p *Pool) runWakes() {
 	for {
 		k, j, ok := p.nextWake()
 		if !ok {
@@ -100,7 +100,7 @@ func (p *parking) runWakes() {
 
 // nextWake removes and returns the job of a key for which no other waker works. If there is none,
 // ok is false and the waker ends.
-func (p *parking) nextWake() (k lockKey, j wakeJob, ok bool) {
+func (p *Pool) nextWake() (k lockKey, j wakeJob, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w := &p.wakers
@@ -119,7 +119,7 @@ func (p *parking) nextWake() (k lockKey, j wakeJob, ok bool) {
 // longer parked, and wakes others instead. If such a task is parked on k again before its entry is
 // removed, its entry stays, because it no longer has the mark that this waker found. Every lookup
 // of a job happens after the newest mark of the job.
-func (p *parking) wakeKey(k lockKey, j wakeJob) {
+func (p *Pool) wakeKey(k lockKey, j wakeJob) {
 	ctx, entries, marked := k.locks.Internal().Context(), j.entries, j.marked
 	fresh, waits := time.Duration(0), false
 	if j.free {
@@ -155,7 +155,7 @@ func (p *parking) wakeKey(k lockKey, j wakeJob) {
 
 // lookAgain sets the next look at a free key, unless it is set. It returns the age from which on a
 // mark is checked, and whether a pending task still counts as woken.
-func (p *parking) lookAgain(k lockKey, want int) (fresh time.Duration, waits bool) {
+func (p *Pool) lookAgain(k lockKey, want int) (fresh time.Duration, waits bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	first := max(2*p.check, 100*time.Millisecond) // a woken task has begun by then if its queue has no backlog
@@ -179,7 +179,7 @@ func (p *parking) lookAgain(k lockKey, want int) (fresh time.Duration, waits boo
 }
 
 // look is called when a look at a free key is due.
-func (p *parking) look(k lockKey, f *freeKey) {
+func (p *Pool) look(k lockKey, f *freeKey) {
 	p.mu.Lock()
 	due, want := p.free[k] == f, f.want
 	f.timer = false
@@ -189,7 +189,7 @@ func (p *parking) look(k lockKey, f *freeKey) {
 	}
 }
 
-func (p *parking) stopLooking(k lockKey) {
+func (p *Pool) stopLooking(k lockKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.free, k)
@@ -206,7 +206,7 @@ func (p *parking) stopLooking(k lockKey) {
 //     a waker of another server woke it. If it has a Retention, RunTask makes asynq deliver it
 //     again, see ranAlready. To make that rare, wakeTask does not wake a task with a Retention that
 //     comes back by itself within dueSoon. If the lookup took longer than maxLook, it is repeated.
-func (p *parking) wakeTask(k lockKey, entry string, waits bool) (kept bool) {
+func (p *Pool) wakeTask(k lockKey, entry string, waits bool) (kept bool) {
 	queue, id, ok := p.task(entry)
 	if !ok {
 		return false
@@ -238,7 +238,7 @@ func (p *parking) wakeTask(k lockKey, entry string, waits bool) (kept bool) {
 }
 
 // reportInspector reports once that the Inspector does not know the queue of a parked task.
-func (p *parking) reportInspector(k lockKey, queue string) {
+func (p *Pool) reportInspector(k lockKey, queue string) {
 	p.badInspector.Do(func() {
 		hidden := k.locks.Internal()
 		hidden.Report(hidden.Context(), lockcore.Misconfigured{Problem: fmt.Sprintf(

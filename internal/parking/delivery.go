@@ -1,4 +1,4 @@
-package asynqmw
+package parking
 
 import (
 	"cmp"
@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// delivery is one delivery of a task that can be parked.
+// Delivery is one delivery of a task that can be parked.
 //
 // A task with several keys needs at most one parked entry: on the key that was busy in its last
 // delivery. If it has an entry on another of its keys, the next task of that key is not woken. So
@@ -26,9 +26,10 @@ import (
 //
 // While the task waits for a key, it holds the keys before it, but keyCounts has no hold of them.
 // The release of such a key reports parked tasks as any release does, and they are woken.
-type delivery struct {
-	*parking
-	d       *decorator
+type Delivery struct {
+	*Pool
+	locks   *lockcore.Locker
+	mean    *Mean     // of the holds of the tasks of a middleware
 	keys    []lockKey // without duplicates, in the order in which they are acquired
 	name    string    // of the class, for events
 	entry   string
@@ -43,23 +44,28 @@ type delivery struct {
 	left    lockKey       // the only key on which the task may have an entry, once leaveOthers was called
 }
 
-// parkable returns the delivery of ctx, or nil if tasks are never parked: without Parking, or under
-// another ConflictPolicy than RetryLater.
-func (d *decorator) parkable(ctx context.Context, kind backend.Kind, keys []string, terms lockcore.Terms) *delivery {
-	p, _ := ctx.Value(configuredKey{}).(*parking)
-	id, ok := asynq.GetTaskID(ctx)
-	if p == nil || !ok || d.busy != RetryLater {
-		return nil
-	}
-	p.attach(d.locks)
-	queue, _ := asynq.GetQueueName(ctx)
-	v := &delivery{
-		parking: p, d: d, keys: make([]lockKey, len(keys)), name: terms.Name, entry: p.entry(queue, id), last: lastAttempt(ctx),
+// Request describes a delivery.
+type Request struct {
+	Locks     *lockcore.Locker
+	Kind      backend.Kind
+	Keys      []string       // without duplicates, in the order in which they are acquired
+	Terms     lockcore.Terms // of the keys
+	Queue, ID string         // of the task
+	Last      bool           // the last attempt
+	Mean      *Mean          // of the holds of the tasks of a middleware
+}
+
+// Delivery returns the delivery of ctx.
+func (p *Pool) Delivery(ctx context.Context, r Request) *Delivery {
+	p.attach(r.Locks)
+	terms := r.Terms
+	v := &Delivery{
+		Pool: p, locks: r.Locks, mean: r.Mean, keys: make([]lockKey, len(r.Keys)), name: terms.Name, entry: p.entry(r.Queue, r.ID), last: r.Last,
 		share: backend.Share{Limit: terms.Limit, Weight: max(terms.Weight, 1)}, slots: 1,
-		waiters: p.most, lease: cmp.Or(terms.Lease, d.locks.Terms().Lease), minHold: cmp.Or(terms.MinHold, d.locks.Terms().MinHold),
+		waiters: p.most, lease: cmp.Or(terms.Lease, r.Locks.Terms().Lease), minHold: cmp.Or(terms.MinHold, r.Locks.Terms().MinHold),
 	}
-	for i, key := range keys {
-		v.keys[i] = lockKey{d.locks, kind, key}
+	for i, key := range r.Keys {
+		v.keys[i] = lockKey{r.Locks, r.Kind, key}
 	}
 	switch terms.Limit {
 	case 0:
@@ -69,7 +75,7 @@ func (d *decorator) parkable(ctx context.Context, kind backend.Kind, keys []stri
 	default:
 		v.slots = max(terms.Limit/v.share.Weight, 1)
 	}
-	if mean := d.meanHold() / time.Duration(v.slots); mean > 0 {
+	if mean := v.mean.value() / time.Duration(v.slots); mean > 0 {
 		v.waiters = int(max(min((2*p.check+mean-1)/mean, time.Duration(p.most)), 1))
 		v.checkInterval(ctx, mean)
 	}
@@ -78,20 +84,20 @@ func (d *decorator) parkable(ctx context.Context, kind backend.Kind, keys []stri
 
 // checkInterval reports once for a server that its TaskCheckInterval is too long to keep a key with
 // parked tasks busy.
-func (v *delivery) checkInterval(ctx context.Context, mean time.Duration) {
+func (v *Delivery) checkInterval(ctx context.Context, mean time.Duration) {
 	if can := time.Duration(v.most) * mean; v.check > can && slices.ContainsFunc(v.keys, v.mayHave) {
 		v.reported.Do(func() {
-			v.d.locks.Internal().Report(ctx, lockcore.Misconfigured{Problem: fmt.Sprintf(
+			v.locks.Internal().Report(ctx, lockcore.Misconfigured{Problem: fmt.Sprintf(
 				"asynqmw: asynq.Config.TaskCheckInterval was %v when Configure was called, longer than the work of the %d tasks that may wait for a key here (%v each): a key with parked tasks is idle between them; %v keeps it busy",
 				v.check, v.most, mean.Round(time.Millisecond), max(can/2, 10*time.Millisecond).Round(time.Millisecond))})
 		})
 	}
 }
 
-// run calls attempt, which acquires the keys, calls begin, and runs the handler. If a key stays
-// busy, run parks the task on it, and at is its place. Without parking (v is nil) run calls attempt
+// Run calls attempt, which acquires the keys, calls Begin, and runs the handler. If a key stays
+// busy, Run parks the task on it, and at is its place. Without parking (v is nil) Run calls attempt
 // once.
-func (v *delivery) run(ctx context.Context, terms lockcore.Terms, attempt func(lockcore.Terms) (ran bool, err error)) (ran bool, at *place, err error) {
+func (v *Delivery) Run(ctx context.Context, terms lockcore.Terms, attempt func(lockcore.Terms) (ran bool, err error)) (ran bool, at *Place, err error) {
 	if v == nil {
 		ran, err = attempt(terms)
 		return ran, nil, err
@@ -118,13 +124,13 @@ func (v *delivery) run(ctx context.Context, terms lockcore.Terms, attempt func(l
 	}
 }
 
-// ranAlready reports whether a late wake made asynq run this task again. RunTask of the Inspector
+// RanAlready reports whether a late wake made asynq run this task again. RunTask of the Inspector
 // also runs a completed task, and it may reach Redis seconds after the lookup before it, because it
 // waits for a connection or is sent again. asynq stores the time of the completion and the last
 // error. They show that the task completed less than lateWake ago, and was parked on one of its
 // keys before. An operator who runs such a task by hand has to wait until lateWake is over, and
 // learns that from RerunSkipped.
-func (v *delivery) ranAlready(ctx context.Context) bool {
+func (v *Delivery) RanAlready(ctx context.Context) bool {
 	if v == nil || !slices.ContainsFunc(v.keys, v.mayBeLate) {
 		return false
 	}
@@ -137,7 +143,7 @@ func (v *delivery) ranAlready(ctx context.Context) bool {
 		return false
 	}
 	v.leave(ctx)
-	v.d.locks.Internal().Report(ctx, guard.RerunSkipped{
+	v.locks.Internal().Report(ctx, guard.RerunSkipped{
 		Name: v.name, Kind: lockcore.Kind(v.keys[i].kind), Key: v.keys[i].name, Completed: time.Since(info.CompletedAt),
 	})
 	return true
@@ -146,7 +152,7 @@ func (v *delivery) ranAlready(ctx context.Context) bool {
 // lookup returns the task's state in asynq, or nil if the Inspector does not reply within maxLook.
 // A delivery does not wait longer, because the Inspector may block for many seconds and takes no
 // ctx. If maxLookups are blocked, further deliveries do not wait at all.
-func (v *delivery) lookup() *asynq.TaskInfo {
+func (v *Delivery) lookup() *asynq.TaskInfo {
 	select {
 	case v.lookups <- struct{}{}:
 	default:
@@ -174,7 +180,7 @@ func (v *delivery) lookup() *asynq.TaskInfo {
 
 // busyKey returns the conflict of err and its key, which is one of v. Without a conflict busy is
 // nil.
-func (v *delivery) busyKey(err error) (busy *lockcore.BusyError, k lockKey) {
+func (v *Delivery) busyKey(err error) (busy *lockcore.BusyError, k lockKey) {
 	busy, ok := errors.AsType[*lockcore.BusyError](err)
 	if !ok {
 		return nil, lockKey{}
@@ -188,7 +194,7 @@ func (v *delivery) busyKey(err error) (busy *lockcore.BusyError, k lockKey) {
 }
 
 // acquire calls attempt. It waits for a busy key only if there is room for another waiting worker.
-func (v *delivery) acquire(ctx context.Context, terms lockcore.Terms, attempt func(lockcore.Terms) (bool, error)) (ran bool, err error) {
+func (v *Delivery) acquire(ctx context.Context, terms lockcore.Terms, attempt func(lockcore.Terms) (bool, error)) (ran bool, err error) {
 	defer func() { // also if an Observer panics
 		if v.waits {
 			v.endWait()
@@ -223,15 +229,15 @@ func (v *delivery) acquire(ctx context.Context, terms lockcore.Terms, attempt fu
 	return ran, err
 }
 
-func (v *delivery) endWait() {
+func (v *Delivery) endWait() {
 	v.waits = false
-	v.parking.endWait(v.waitsOn)
+	v.Pool.endWait(v.waitsOn)
 }
 
-// begin removes the task from the parked tasks of its keys, and wakes the next ones. So these are
-// delivered while this handler runs. Call begin when the task has its keys, and end when the
+// Begin removes the task from the parked tasks of its keys, and wakes the next ones. So these are
+// delivered while this handler runs. Call Begin when the task has its keys, and end when the
 // handler has returned.
-func (v *delivery) begin(ctx context.Context) (end func()) {
+func (v *Delivery) Begin(ctx context.Context) (end func()) {
 	if v == nil {
 		return func() {}
 	}
@@ -261,7 +267,7 @@ func (v *delivery) begin(ctx context.Context) (end func()) {
 	}
 	began := time.Now()
 	return func() {
-		v.d.addHold(time.Since(began))
+		v.mean.add(time.Since(began))
 		v.endHolds()
 		if left := v.minHold - time.Since(start); left > 0 {
 			time.AfterFunc(left, v.wakeCooled)
@@ -269,7 +275,7 @@ func (v *delivery) begin(ctx context.Context) (end func()) {
 	}
 }
 
-func (v *delivery) endHolds() {
+func (v *Delivery) endHolds() {
 	for _, k := range v.keys {
 		v.endHold(k)
 	}
@@ -279,7 +285,7 @@ func (v *delivery) endHolds() {
 // does not report parked tasks. If a worker of this server holds the key or waits for it, its hold
 // wakes them instead. A key with shares may have room for a parked task beside the holds, so it is
 // always checked.
-func (v *delivery) wakeCooled() {
+func (v *Delivery) wakeCooled() {
 	for _, k := range v.keys {
 		if v.mayHave(k) && (v.share.Limit > 0 || !v.busyHere(k)) {
 			v.wakeFree(k, max(v.learn(k, 0), 1))
@@ -289,7 +295,7 @@ func (v *delivery) wakeCooled() {
 
 // leave removes the entry of a task that ends without its keys, for example because the key is
 // done.
-func (v *delivery) leave(ctx context.Context) {
+func (v *Delivery) leave(ctx context.Context) {
 	for _, k := range v.keys {
 		if v.mayHave(k) {
 			v.leaveKey(ctx, k)
@@ -299,7 +305,7 @@ func (v *delivery) leave(ctx context.Context) {
 
 // leaveOthers removes the entries of a task with several keys on all of them but k, the busy one.
 // This process may not know that a key has parked tasks, so leaveOthers does not check mayHave.
-func (v *delivery) leaveOthers(ctx context.Context, k lockKey) {
+func (v *Delivery) leaveOthers(ctx context.Context, k lockKey) {
 	if len(v.keys) == 1 || v.left == k { //planted:other-keys-left
 		return
 	}
@@ -314,7 +320,7 @@ func (v *delivery) leaveOthers(ctx context.Context, k lockKey) {
 // leaveKey removes the entry of the task on k. A task with several keys may have been woken for k,
 // and does not get k because of another key. So the next tasks of k are woken now. Otherwise a
 // waker finds them when it looks at k again.
-func (v *delivery) leaveKey(ctx context.Context, k lockKey) {
+func (v *Delivery) leaveKey(ctx context.Context, k lockKey) {
 	r, err := v.unpark(ctx, k, backend.UnparkRequest{Remove: []string{v.entry}})
 	if err != nil {
 		return // the wakers find that the task is not parked on k
@@ -325,9 +331,9 @@ func (v *delivery) leaveKey(ctx context.Context, k lockKey) {
 	v.report(ctx, k, r)
 }
 
-func (v *delivery) report(ctx context.Context, k lockKey, r backend.UnparkReply) {
+func (v *Delivery) report(ctx context.Context, k lockKey, r backend.UnparkReply) {
 	if r.Removed > 0 {
-		v.d.locks.Internal().Report(ctx, guard.Unparked{
+		v.locks.Internal().Report(ctx, guard.Unparked{
 			Name: v.name, Kind: lockcore.Kind(k.kind), Key: k.name, Parked: r.Age, Count: r.Count, Oldest: r.Oldest,
 		})
 	}
@@ -337,8 +343,8 @@ func (v *delivery) report(ctx context.Context, k lockKey, r backend.UnparkReply)
 // done. It is also true if look is true and k has room for the share of the task. Then the caller
 // requests its keys again. If k has too many parked tasks, or Redis is unavailable, park returns
 // neither: the conflict is then handled as without parking.
-func (v *delivery) park(ctx context.Context, k lockKey, busy *lockcore.BusyError, look bool) (at *place, free bool) {
-	hidden := v.d.locks.Internal()
+func (v *Delivery) park(ctx context.Context, k lockKey, busy *lockcore.BusyError, look bool) (at *Place, free bool) {
+	hidden := v.locks.Internal()
 	hidden.Subscribe(0) // before the task is parked, because it may be woken at once
 	key := hidden.Backend.Key(k.kind, k.name)
 	r, err := hidden.Backend.Park(ctx, backend.ParkRequest{
@@ -354,11 +360,11 @@ func (v *delivery) park(ctx context.Context, k lockKey, busy *lockcore.BusyError
 	if look && v.hasRoom(ctx, &key) {
 		return nil, true // the entry keeps the place
 	}
-	at = &place{kind: k.kind, before: r.Before, delay: v.comeBack(ctx, busy, r.Before)}
-	hidden.Subscribe(at.delay + v.delay) // another process may end the hold
+	at = &Place{kind: k.kind, before: r.Before, Delay: v.comeBack(ctx, busy, r.Before)}
+	hidden.Subscribe(at.Delay + v.delay) // another process may end the hold
 	hidden.Report(ctx, guard.Parked{
 		Name: v.name, Kind: lockcore.Kind(k.kind), Key: k.name,
-		Again: r.Age > 0, Before: r.Before, Count: r.Count, Oldest: r.Oldest, Delay: at.delay,
+		Again: r.Age > 0, Before: r.Before, Count: r.Count, Oldest: r.Oldest, Delay: at.Delay,
 	})
 	return at, false
 }
@@ -366,11 +372,11 @@ func (v *delivery) park(ctx context.Context, k lockKey, busy *lockcore.BusyError
 // hasRoom reports whether there is room for the share of the task, and no request waits for the
 // key. A release before the task was parked did not report it. Without this look the task would
 // wait for the next release, although there is room. A release after it reports the task.
-func (v *delivery) hasRoom(ctx context.Context, key *backend.Key) bool {
+func (v *Delivery) hasRoom(ctx context.Context, key *backend.Key) bool {
 	if v.share.Limit == 0 {
 		return false
 	}
-	s, err := v.d.locks.Internal().Backend.Inspect(ctx, key, backend.NoRecord)
+	s, err := v.locks.Internal().Backend.Inspect(ctx, key, backend.NoRecord)
 	return err == nil && s.State == backend.StateShared && s.Queue == 0 && !s.Revoked && s.Weights+v.share.Weight <= v.share.Limit
 }
 
@@ -378,12 +384,12 @@ func (v *delivery) hasRoom(ctx context.Context, key *backend.Key) bool {
 // the rest of MinHold (at most maxExtraDelay). Then the expected time of the tasks before it is
 // added (at most maxExtraDelay), and up to a quarter of the sum. It ends before the task's
 // deadline, but is at least 1 s.
-func (v *delivery) comeBack(ctx context.Context, busy *lockcore.BusyError, before int) time.Duration {
+func (v *Delivery) comeBack(ctx context.Context, busy *lockcore.BusyError, before int) time.Duration {
 	d := v.lease
 	if busy.Holder == (lockcore.Holder{}) && (busy.Remaining > backend.ReserveTime || v.minHold > 0) { // cooling
 		d = min(busy.Remaining, maxExtraDelay)
 	}
-	each := min(max(v.d.meanHold(), v.minHold), maxExtraDelay) / time.Duration(v.slots)
+	each := min(max(v.mean.value(), v.minHold), maxExtraDelay) / time.Duration(v.slots)
 	d += min(time.Duration(before)*each, maxExtraDelay)
 	d += rand.N(d/4 + 1)
 	if end, ok := ctx.Deadline(); ok && d > v.until(end) {
@@ -401,6 +407,6 @@ func (v *delivery) comeBack(ctx context.Context, busy *lockcore.BusyError, befor
 }
 
 // until returns the longest delay after which a task still comes back before deadline.
-func (v *delivery) until(deadline time.Time) time.Duration {
-	return time.Until(deadline) - v.delay - v.check - maxMargin
+func (v *Delivery) until(deadline time.Time) time.Duration {
+	return time.Until(deadline) - v.delay - v.check - MaxMargin
 }

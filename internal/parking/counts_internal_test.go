@@ -1,4 +1,4 @@
-package asynqmw
+package parking
 
 import (
 	"context"
@@ -56,16 +56,16 @@ func TestParkingCounts(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer func() { _ = locks.Close(context.Background()) }()
-				p := newParking(asynq.Config{Concurrency: 3}, Parking{Inspector: new(asynq.Inspector)})
-				v := &delivery{
-					parking: p, d: &decorator{locks: locks}, keys: []lockKey{{locks, backend.KindExclusive, "key"}}, entry: "/q/1", waiters: 1, lease: time.Minute,
+				p := New(Options{Inspector: new(asynq.Inspector), Workers: 3, Check: time.Second, Delay: 5 * time.Second})
+				v := &Delivery{
+					Pool: p, locks: locks, mean: new(Mean), keys: []lockKey{{locks, backend.KindExclusive, "key"}}, entry: "/q/1", waiters: 1, lease: time.Minute,
 				}
 				deliver := func() { // as a worker of asynq does
 					defer func() { _ = recover() }()
-					_, _, _ = v.run(ctx, lockcore.Terms{Wait: time.Millisecond}, func(terms lockcore.Terms) (ran bool, err error) {
+					_, _, _ = v.Run(ctx, lockcore.Terms{Wait: time.Millisecond}, func(terms lockcore.Terms) (ran bool, err error) {
 						err = guard.Exclusive(ctx, locks, "key", terms, func(ctx context.Context) error {
 							ran = true
-							defer v.begin(ctx)()
+							defer v.Begin(ctx)()
 							if tt.handler != nil {
 								return tt.handler()
 							}
