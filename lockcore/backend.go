@@ -10,7 +10,7 @@ import (
 // without notice.
 func (l *Locker) Internal() access.Locker {
 	return access.Locker{
-		Backend: l.backend, Report: l.report, Context: func() context.Context { return l.base },
+		Backend: l.backend, Report: l.report,
 		Subscribe: l.wake.startFor, HandleParked: l.handleParked, SkipMinHold: skipMinHold, BeforeWork: beforeWork, Interim: l.interim,
 	}
 }

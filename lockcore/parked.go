@@ -1,21 +1,24 @@
 package lockcore
 
 import (
+	"context"
+
 	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
-// A task is parked when it waits for a key outside of its worker, see package asynqmw. The backend
+// A task is parked when it waits for a key outside of its worker, see package internal/parking. The backend
 // keeps an entry for it beside the key, and replies say whether a key may have entries. The
 // functions here pass that on to the code that wakes tasks. A lost reply, a lost notification or a
 // process that dies only delays a parked task, because the task comes back without a wake too.
 
 // handleParked adds handle, a function that wakes parked tasks. handle must not block. No mutex is
-// held while it runs.
-func (l *Locker) handleParked(handle func(backend.Key, access.Parked)) {
+// held while it runs. handleParked returns a ctx that ends with l.
+func (l *Locker) handleParked(handle func(backend.Key, access.Parked)) context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.wakers = append(l.wakers, handle)
+	return l.base
 }
 
 // seeParked passes on that a key may have parked entries. If the key is free or done, and this

@@ -15,14 +15,13 @@ type Locker struct {
 	// Report passes a lockcore.Event to the Observer, if there is one. A panic of the Observer
 	// reaches the caller.
 	Report func(ctx context.Context, event any)
-	// Context returns a ctx that ends with the Locker: when Close has no holds left, or stops
-	// waiting for them.
-	Context func() context.Context
 	// Subscribe keeps the subscription of the Locker open for at least d and a minute.
 	Subscribe func(d time.Duration)
 	// HandleParked adds handle, a function that wakes parked tasks. handle is called when a reply
-	// or a notification says that a key may have parked entries. It must not block.
-	HandleParked func(handle func(backend.Key, Parked))
+	// or a notification says that a key may have parked entries. It must not block. HandleParked
+	// returns a ctx that ends with the Locker: when Close has no holds left, or stops waiting for
+	// them.
+	HandleParked func(handle func(backend.Key, Parked)) context.Context
 	// SkipMinHold makes the release of a lease start no cooldown. ctx is the Context of the lease,
 	// and its handler did not run. For a nested lease SkipMinHold does nothing.
 	SkipMinHold func(ctx context.Context)

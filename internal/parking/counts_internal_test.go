@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hibiken/asynq"
-
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -27,7 +25,14 @@ func (panics[E]) Event(_ context.Context, e lockcore.Event) {
 	}
 }
 
-// The counts of a server return to zero after every kind of end of a delivery.
+// nothing is a Queue without tasks.
+type nothing struct{}
+
+func (nothing) Lookup(string) Task { return Task{State: Gone} }
+
+func (nothing) Run(string) bool { return false }
+
+// The counts of a Pool return to zero after every kind of end of a delivery.
 func TestParkingCounts(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -56,11 +61,11 @@ func TestParkingCounts(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer func() { _ = locks.Close(context.Background()) }()
-				p := New(Options{Inspector: new(asynq.Inspector), Workers: 3, Check: time.Second, Delay: 5 * time.Second})
+				p := New(Options{Queue: nothing{}, Workers: 3, Check: time.Second, Late: 5 * time.Second})
 				v := &Delivery{
-					Pool: p, locks: locks, mean: new(Mean), keys: []lockKey{{locks, backend.KindExclusive, "key"}}, entry: "/q/1", waiters: 1, lease: time.Minute,
+					Pool: p, locks: p.attach(locks), mean: new(Mean), keys: []lockKey{{p.attach(locks), backend.KindExclusive, "key"}}, entry: "/q/1", waiters: 1, lease: time.Minute,
 				}
-				deliver := func() { // as a worker of asynq does
+				deliver := func() { // as a worker does
 					defer func() { _ = recover() }()
 					_, _, _ = v.Run(ctx, lockcore.Terms{Wait: time.Millisecond}, func(terms lockcore.Terms) (ran bool, err error) {
 						err = guard.Exclusive(ctx, locks, "key", terms, func(ctx context.Context) error {
@@ -82,7 +87,7 @@ func TestParkingCounts(t *testing.T) {
 				if r, err := b.Park(ctx, backend.ParkRequest{Key: &key, Entry: v.entry, Most: 2, Keep: time.Hour}); err != nil || r.Outcome != backend.Parked {
 					t.Fatal(r, err)
 				}
-				p.learn(v.keys[0], 1)
+				p.noteParked(v.keys[0], 1)
 				if !tt.busy {
 					if _, err := b.Release(ctx, backend.ReleaseRequest{Key: &key, ID: holder.ID, Retention: time.Minute}); err != nil {
 						t.Fatal(err)

@@ -37,7 +37,7 @@ func Configure(cfg asynq.Config, o ...Parking) asynq.Config {
 	switch len(o) {
 	case 0:
 	case 1:
-		mark = newParking(cfg, o[0])
+		mark = newServer(cfg, o[0])
 	default:
 		panic(fmt.Sprintf("asynqmw: Configure: %d values of Parking, must be at most 1", len(o)))
 	}

@@ -96,8 +96,7 @@ type conflict struct {
 func (c *conflict) Error() string {
 	switch {
 	case c.place != nil:
-		b, _ := errors.AsType[*lockcore.BusyError](c.err)
-		return c.place.Text(b)
+		return c.place.Text
 	case c.bare && c.busy == RetryLater:
 		return "asynqmw: a conflict uses up a retry, because asynqmw.Configure was not used: " + c.err.Error()
 	case c.busy == Drop:

@@ -8,7 +8,6 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/holdfast-go/holdfast/guard"
-	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -106,7 +105,7 @@ func (d *decorator) exclusive(ctx context.Context, t *asynq.Task, next asynq.Han
 		return err
 	}
 	var answer error
-	v := d.parkable(ctx, backend.KindExclusive, names, terms)
+	v := d.parkable(ctx, lockcore.KindExclusive, names, terms)
 	if v.RanAlready(ctx) {
 		return nil
 	}

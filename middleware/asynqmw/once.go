@@ -11,7 +11,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/idempotency"
-	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -146,7 +145,7 @@ func (d *decorator) once(ctx context.Context, t *asynq.Task, next asynq.Handler,
 	if err != nil {
 		return err
 	}
-	v := d.parkable(ctx, backend.KindOnce, []string{onceKey}, terms)
+	v := d.parkable(ctx, lockcore.KindOnce, []string{onceKey}, terms)
 	ran, at, err := v.Run(ctx, terms, func(terms lockcore.Terms) (ran bool, err error) {
 		g.Terms = terms
 		done, err = guard.OnceValue(ctx, d.locks, onceKey, g, func(ctx context.Context) ([]byte, error) {

@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"runtime"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
 
-	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/internal/parking"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -40,7 +42,16 @@ func (p Parking) Validate() error {
 
 const maxDeployment = 128
 
-func newParking(cfg asynq.Config, o Parking) *parking.Pool {
+// server is the parking of one asynq server.
+type server struct {
+	*parking.Pool
+
+	check    time.Duration // TaskCheckInterval
+	reported sync.Once     // reports that check is too long
+}
+
+// newServer returns the parking of a server with cfg. It panics if o is not valid.
+func newServer(cfg asynq.Config, o Parking) *server {
 	if err := o.Validate(); err != nil {
 		panic(errtext.Prefix("asynqmw: Configure", err).Error())
 	}
@@ -48,22 +59,93 @@ func newParking(cfg asynq.Config, o Parking) *parking.Pool {
 	if workers < 1 {
 		workers = runtime.NumCPU() // as asynq does
 	}
-	return parking.New(parking.Options{
-		Inspector: o.Inspector, Deployment: o.Deployment, Workers: workers,
-		Check: cmp.Or(max(cfg.TaskCheckInterval, 0), time.Second), Delay: cmp.Or(max(cfg.DelayedTaskCheckInterval, 0), 5*time.Second),
+	check := cmp.Or(max(cfg.TaskCheckInterval, 0), time.Second)
+	return &server{check: check, Pool: parking.New(parking.Options{
+		Queue: queue{o.Inspector}, Name: "asynqmw", Deployment: o.Deployment, Workers: workers,
+		Check: check, Late: cmp.Or(max(cfg.DelayedTaskCheckInterval, 0), 5*time.Second),
+	})}
+}
+
+// reportIdle reports once for a server that its TaskCheckInterval is too long to keep a key with
+// parked tasks busy.
+func (s *server) reportIdle(ctx context.Context, locks *lockcore.Locker, v *parking.Delivery) {
+	waiting, each, idle := v.Idle()
+	if !idle {
+		return
+	}
+	s.reported.Do(func() {
+		better := max(time.Duration(waiting)*each/2, 10*time.Millisecond)
+		locks.Internal().Report(ctx, lockcore.Misconfigured{Problem: fmt.Sprintf(
+			"asynqmw: asynq.Config.TaskCheckInterval was %v when Configure was called, longer than the work of the %d tasks that may wait for a key here (%v each): a key with parked tasks is idle between them; %v keeps it busy",
+			s.check, waiting, each.Round(time.Millisecond), better.Round(time.Millisecond))})
 	})
 }
 
 // parkable returns the delivery of ctx, or nil if tasks are never parked: without Parking, or under
 // another ConflictPolicy than RetryLater.
-func (d *decorator) parkable(ctx context.Context, kind backend.Kind, keys []string, terms lockcore.Terms) *parking.Delivery {
-	p, _ := ctx.Value(configuredKey{}).(*parking.Pool)
+func (d *decorator) parkable(ctx context.Context, kind lockcore.Kind, keys []string, terms lockcore.Terms) *parking.Delivery {
+	s, _ := ctx.Value(configuredKey{}).(*server)
 	id, ok := asynq.GetTaskID(ctx)
-	if p == nil || !ok || d.busy != RetryLater {
+	if s == nil || !ok || d.busy != RetryLater {
 		return nil
 	}
-	queue, _ := asynq.GetQueueName(ctx)
-	return p.Delivery(ctx, parking.Request{
-		Locks: d.locks, Kind: kind, Keys: keys, Terms: terms, Queue: queue, ID: id, Last: lastAttempt(ctx), Mean: &d.mean,
+	name, _ := asynq.GetQueueName(ctx)
+	v := s.Delivery(parking.Request{
+		Locks: d.locks, Kind: kind, Keys: keys, Terms: terms, Task: taskName(name, id), Last: lastAttempt(ctx), Mean: &d.mean,
 	})
+	s.reportIdle(ctx, d.locks, v)
+	return v
+}
+
+// queue finds and wakes the parked tasks of all asynq queues in one Redis.
+type queue struct{ inspector *asynq.Inspector }
+
+// taskName returns the name of a task for package parking: its queue and its ID.
+func taskName(queue, id string) string { return url.PathEscape(queue) + "/" + url.PathEscape(id) }
+
+// parseTask is the inverse of taskName.
+func parseTask(task string) (queue, id string, ok bool) {
+	q, i, found := strings.Cut(task, "/")
+	queue, errQueue := url.PathUnescape(q)
+	id, errID := url.PathUnescape(i)
+	return queue, id, found && errQueue == nil && errID == nil
+}
+
+// Lookup implements parking.Queue. It ends by the timeouts of the Inspector's client.
+func (q queue) Lookup(task string) parking.Task {
+	name, id, ok := parseTask(task)
+	if !ok {
+		return parking.Task{State: parking.Gone}
+	}
+	info, err := q.inspector.GetTaskInfo(name, id)
+	switch {
+	case errors.Is(err, asynq.ErrTaskNotFound):
+		return parking.Task{State: parking.Gone}
+	case errors.Is(err, asynq.ErrQueueNotFound):
+		return parking.Task{State: parking.Gone, Problem: fmt.Sprintf(
+			"asynqmw: Parking.Inspector does not know queue %q of a parked task: it must use the Redis of the server; if servers on several Redis share keys, each needs its own Parking.Deployment", name)}
+	case err != nil:
+		return parking.Task{}
+	}
+	t := parking.Task{
+		State: parking.Other, LastError: info.LastErr, Again: info.NextProcessAt, Kept: info.Retention > 0, Completed: info.CompletedAt, Deadline: info.Deadline,
+	}
+	switch info.State {
+	case asynq.TaskStatePending:
+		t.State = parking.Pending
+	case asynq.TaskStateActive:
+		t.State = parking.Running
+	case asynq.TaskStateRetry:
+		t.State = parking.Delayed
+	default: // a task that is scheduled, archived or completed is not parked
+	}
+	return t
+}
+
+// Run implements parking.Queue. RunTask also runs tasks that are completed, archived or scheduled.
+// It ends by the timeouts of the Inspector's client.
+func (q queue) Run(task string) (found bool) {
+	name, id, _ := parseTask(task)
+	err := q.inspector.RunTask(name, id)
+	return !errors.Is(err, asynq.ErrTaskNotFound) && !errors.Is(err, asynq.ErrQueueNotFound)
 }
