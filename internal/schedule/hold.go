@@ -42,7 +42,7 @@ func (p *process) handOff() {
 		h.token += p.w.rnd.Int64N(left)
 	}
 	p.w.trace("P%d hands off, token %d", p.n, h.token)
-	p.w.begin(h.id, h.token, "")
+	p.w.invariants.begins(h.id, h.token, "")
 }
 
 // renew extends the lease. The process continues meanwhile.
@@ -54,13 +54,10 @@ func (p *process) renew() {
 	}
 	h.revoked = false
 	c := command{op: renew, id: id, lease: h.lease, retention: h.lease + w.abandonedFor(h.mode), token: token, share: h.share}
-	if h.share.Limit > 0 {
-		c.op = renewShare
-	}
 	w.send(p, c, func(rep *reply) {
 		switch {
 		case rep == nil || p.life != life || !p.holds() || h.id != id:
-		case rep.verdict == backend.VerdictKept:
+		case rep.value == backend.VerdictKept:
 			h.until = max(h.until, sent+h.lease)
 			h.published = max(h.published, token)
 		default:
@@ -73,9 +70,6 @@ func (p *process) renew() {
 func (p *process) release(c command) {
 	w, h := p.w, &p.hold
 	c.op, c.id, c.token, c.keep, c.repeated, c.share = release, h.id, h.token, w.keep, h.repeated, h.share
-	if h.share.Limit > 0 {
-		c.op = releaseShare
-	}
 	c.plain = h.plain && !h.repeated && !c.abandon && c.cooldown == 0 && h.token-h.first < (w.now-h.since)*98/100
 	c.deal = c.plain && p.w.chance(50)
 	if c.abandon {

@@ -2,9 +2,13 @@ package schedule
 
 import (
 	"fmt"
-	"slices"
+	"reflect"
+	"strings"
+	"time"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
+	"github.com/holdfast-go/holdfast/internal/backend/rules"
 )
 
 // violation is a failed check. It is a panic value inside this package.
@@ -14,130 +18,147 @@ func fail(check, format string, args ...any) {
 	panic(violation{check, fmt.Sprintf(format, args...)})
 }
 
-// judge derives from the replies and notifications the state that the server must have. It sees the
-// reply of each command that runs, even if no process receives it.
+// judge compares the server with package rules: it applies each command that the server runs to a
+// key of its own, in the same order.
 type judge struct {
-	now       int64
-	once      bool
-	cluster   bool
-	listening func(locker string) bool
-
-	hold      *held
-	phase     *phase
-	abandoned bool  // a hold was abandoned, and no run has ended since
-	keptUntil int64 // the server reports that the key is abandoned at least until then
-	ended     map[string]bool
-	attempts  int64 // runs of a once key
-	anew      bool  // the server has begun to count the runs from 1 again
-	counted   int64 // the server keeps attempts at least until then
-	token     int64 // the greatest one granted or used
-	record    *record
-
-	reserved      string // id
-	reservedUntil int64
-	coolUntil     int64
-
-	parked      parked
-	waiters     []waiter
-	queueUntil  int64
-	commands    int
-	finished    int      // commands that may have added an ended id
-	ran, closed []string // calls of operators that ran, and that have their reply
+	off       bool // the invariants judge alone
+	key       rules.Key
+	receivers func(locker string) int
 }
 
-// held is the last grant, until its request ends.
-type held struct {
-	id, locker string
-	token, end int64
-	revoked    bool
-	before     []string // the grants from which the hold was passed on
-	answer     string   // the interim answer
-}
-
-type record struct {
-	id, data string
-	until    int64
-}
-
-// waiter is a member of the queue.
-type waiter struct {
-	id, locker string
-	share      backend.Share
-	since      int64
-	lastSent   int64 // when it sent its request last
-	maybe      bool  // its process did not listen when the server searched for a waiter
-	vague      bool  // it may have entered the queue before since
-}
-
-func newJudge(once, cluster bool, listening func(string) bool) judge {
-	return judge{once: once, cluster: cluster, listening: listening, ended: map[string]bool{}}
-}
-
-// holds reports whether the lease of id is valid.
-func (j *judge) holds(id string) bool { return j.live() && j.hold.id == id }
-
-func (j *judge) live() bool { return j.hold != nil && j.now < j.hold.end }
-
-// observe judges a reply. heard are the notifications that the command caused.
-func (j *judge) observe(now int64, c *command, r *reply, heard []string) {
-	j.now = now
-	j.commands++
-	if c.repeated || c.op == revoke || c.op == clearKey {
-		j.finished++
+// compare judges the reply and the notifications of a command whose request is r.
+func (j *judge) compare(now int64, c *command, r, reply any, heard []rules.Notice) {
+	e := rules.Env{Now: now, Locker: c.locker, Listeners: j.receivers}
+	var want any
+	var notices []rules.Notice
+	switch r := r.(type) {
+	case *backend.AcquireRequest:
+		j.key, want, notices = rules.Acquire(j.key, r, e)
+	case *backend.RenewRequest:
+		j.key, want = rules.Renew(j.key, r, e)
+	case *backend.ReleaseRequest:
+		j.key, want, notices = rules.Release(j.key, r, c.cooldown, e)
+	case *backend.WithdrawRequest:
+		j.key, notices = rules.Withdraw(j.key, r, e)
+	case *backend.CompleteRequest:
+		j.key, want, notices = rules.Complete(j.key, r, e)
+	case *backend.Key:
+		j.key, notices = rules.Revoke(j.key, c.id, e)
+	case *backend.ClearRequest:
+		j.key, want, notices = rules.Clear(j.key, r, c.id, e)
+	case *backend.ParkRequest:
+		j.key, want = rules.Park(j.key, r, e)
+	case *backend.UnparkRequest:
+		j.key, want = rules.Unpark(j.key, r, e)
+	case *backend.AdoptRequest:
+		j.key, want = rules.Adopt(j.key, r, e)
+	case *backend.InterimRequest:
+		j.key, want, notices = rules.Interim(j.key, r, e)
 	}
-	var told []string // of the end of a cooldown
-	heard = slices.DeleteFunc(slices.Clone(heard), func(message string) bool {
-		if message[0] == 'c' {
-			told = append(told, message)
+	if j.off {
+		return
+	}
+	if !reflect.DeepEqual(reply, want) {
+		fail("reply", "%v of %s returns another reply: %s", c.op, c.id, differences(reply, want))
+	}
+	n := 0
+	for _, notice := range notices {
+		if j.receivers(notice.Locker) == 0 {
+			continue
 		}
-		return message[0] == 'c'
-	})
-	switch c.op {
-	case acquire:
-		j.acquired(c, c.id, r)
-	case renew:
-		j.renewed(c, r)
-	case release:
-		j.released(c, r, heard)
-	case rotate:
-		j.rotated(c, r, heard)
-	case leave:
-		j.left(c, r, heard)
-	case complete:
-		j.completed(c, r, heard)
-	case revoke:
-		j.revoked(c, r, heard)
-	case park:
-		j.parks(c, r)
-	case unpark:
-		j.unparks(c, r)
-	case adopt:
-		j.adopts(c, r)
-	case interim:
-		j.answers(c, r)
-	case acquireShare:
-		j.acquiredShare(c, r, heard)
-	case renewShare:
-		j.renewedShare(c, r)
-	case releaseShare:
-		j.releasedShare(c, r, heard)
-	default:
-	}
-	j.cools(c, r, told)
-}
-
-func (j *judge) renewed(c *command, r *reply) {
-	want := backend.VerdictLost
-	if j.holds(c.id) {
-		if want = backend.VerdictKept; j.hold.revoked {
-			want = backend.VerdictRevoked
+		if n++; n > len(heard) || heard[n-1] != notice {
+			fail("notifications", "%v of %s sends %+v, want %+v", c.op, c.id, heard, notices)
 		}
 	}
-	if r.verdict != want {
-		fail("A", "the renewal of %s returns %d, want %d", c.id, r.verdict, want)
+	if n != len(heard) {
+		fail("notifications", "%v of %s sends %+v, want %+v", c.op, c.id, heard, notices)
 	}
-	if r.verdict == backend.VerdictKept {
-		j.hold.end, j.keptUntil, j.counted = max(j.hold.end, j.now+c.lease), j.now+c.retention, j.now+c.retention
-		j.keeps(c.retention)
+}
+
+// dealt judges whether deal.lua runs a command: an acquire of a key without data, or a release of a
+// plain hold of an exclusive key.
+func (j *judge) dealt(now int64, kind backend.Kind, c *command, done bool) {
+	j.key.Expire(now)
+	want := j.key.Plain && j.key.Owner == c.id && kind == backend.KindExclusive
+	if c.op == acquire {
+		want = j.key.Empty()
 	}
+	if done != want && !j.off {
+		fail("reply", "deal.lua runs the %v of %s: %v, want %v", c.op, c.id, done, want)
+	}
+}
+
+// inspected judges the state of the key.
+func (j *judge) inspected(now int64, kind backend.Kind, s backend.Status) {
+	_, want := rules.Inspect(j.key, kind, backend.NoRecord, rules.Env{Now: now})
+	if !j.off && !reflect.DeepEqual(s, want) {
+		fail("state", "the key has another state: %s", differences(s, want))
+	}
+}
+
+// kept judges how long the server keeps the data of the key. Marks of woken entries may end before
+// the entries.
+func (j *judge) kept(now int64, hash string, ttls map[string]int64) {
+	if j.off {
+		return
+	}
+	k := j.key
+	k.Expire(now)
+	n := 0
+	for _, part := range [...]struct {
+		name wire.KeyName
+		ends int64
+	}{{wire.Hash, k.Expires}, {wire.Queue, k.QueueExpires}, {wire.Shares, k.SharesExpires}, {wire.Parked, k.ParkedExpires}} {
+		ttl, stored := ttls[wire.Stored(hash, part.name)]
+		if stored {
+			n++
+		}
+		if want := max(part.ends-now, 0); ttl != want || stored != (want > 0) {
+			fail("TTL", "%s is stored: %v, for %d µs, want %d", wire.Stored(hash, part.name), stored, ttl, want)
+		}
+	}
+	if ttl, stored := ttls[wire.Stored(hash, wire.Woken)]; stored {
+		if n++; ttl <= 0 {
+			fail("TTL", "the marks of woken entries have no TTL")
+		}
+	}
+	if n != len(ttls) {
+		fail("TTL", "the server keeps %v", ttls)
+	}
+}
+
+// differences describes how a value differs from the wanted one, which has the same type.
+func differences(got, want any) string {
+	g, w := reflect.ValueOf(got), reflect.ValueOf(want)
+	if _, isTime := got.(time.Time); isTime || g.Kind() != reflect.Struct {
+		return fmt.Sprintf("%+v, want %+v", got, want)
+	}
+	var all []string
+	for f, v := range g.Fields() {
+		if a, b := v.Interface(), w.FieldByIndex(f.Index).Interface(); !reflect.DeepEqual(a, b) {
+			all = append(all, f.Name+" "+differences(a, b))
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// has reports whether a request has the key or a share of it.
+func (j *judge) has(now int64, id string) bool {
+	k := &j.key
+	for i := range k.Shares {
+		if s := &k.Shares[i]; s.ID == id && !s.Cooling && s.End > now {
+			return true
+		}
+	}
+	return k.State == rules.Held && k.Owner == id && k.End > now
+}
+
+// ends returns the times at which something ends on the server.
+func (j *judge) ends() []int64 {
+	k := &j.key
+	all := []int64{k.End, k.Expires, k.QueueExpires, k.ParkedExpires}
+	for i := range k.Shares {
+		all = append(all, k.Shares[i].End)
+	}
+	return all
 }

@@ -5,7 +5,7 @@ import "slices"
 // send sends a command of p over the network. on receives the reply, or nil if none arrives. p is
 // nil for an operator. A command without a reply may run now, later, several times, or never.
 func (w *world) send(p *process, c command, on func(*reply)) {
-	c.sent, c.finished = w.now, w.judge.finished
+	c.sent, c.finished = w.now, w.finished
 	x := w.rnd.IntN(100)
 	if w.calm {
 		x = 0
@@ -78,7 +78,7 @@ func (w *world) arrive() {
 	i := w.rnd.IntN(len(w.late))
 	c := w.late[i]
 	again := w.chance(33)
-	if w.now-c.sent >= rememberFor || w.judge.finished-c.finished >= endedIDs-1 {
+	if w.now-c.sent >= rememberFor || w.finished-c.finished >= endedIDs-1 {
 		w.late = slices.Delete(w.late, i, i+1)
 		return
 	}

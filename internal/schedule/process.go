@@ -57,7 +57,7 @@ type hold struct {
 	id, mode     string
 	share        backend.Share
 	first, token int64
-	attempt      int64
+	attempt      int
 	published    int64
 	lease, until int64
 	repeated     bool
@@ -72,6 +72,21 @@ type cleanup struct {
 	blocks bool  // the next request waits until it is confirmed
 	until  int64 // it is useless after this time; 0: no end
 	busy   bool  // a try is under way
+}
+
+// reply is the reply to a command: the value that package backend returns.
+type reply struct {
+	value any
+	again bool // the command was sent twice
+}
+
+// acquired returns the reply to an acquire, or to that of a rotation.
+func (r *reply) acquired() backend.AcquireReply {
+	if rotated, ok := r.value.(backend.ReleaseReply); ok {
+		return rotated.Next
+	}
+	a, _ := r.value.(backend.AcquireReply)
+	return a
 }
 
 var processNames = [...]string{"P0 ", "P1 ", "P2 ", "P3 "}
@@ -94,11 +109,11 @@ func (p *process) restart() {
 func (p *process) holds() bool { return p.state == holding && p.w.now < p.hold.until }
 
 // notify receives a notification.
-func (p *process) notify(message string) {
-	switch id := message[1:]; {
-	case message[0] == 'v':
-		p.hold.revoked = p.hold.revoked || p.state == holding && p.hold.id == id
-	case p.req.id == id:
+func (p *process) notify(n *backend.Notification) {
+	switch {
+	case n.Event == backend.EventRevoked:
+		p.hold.revoked = p.hold.revoked || p.state == holding && p.hold.id == n.Request
+	case n.Event == backend.EventTurn && p.req.id == n.Request:
 		p.req.signal = true
 	}
 }
@@ -175,10 +190,7 @@ func (p *process) sendRequest() {
 	r := &p.req
 	r.signal, p.state = false, awaiting
 	sent := p.w.now
-	c := command{op: acquire, id: r.id, locker: p.locker, lease: r.lease, retention: r.lease + p.w.abandonedFor(r.mode), mode: r.mode, queue: r.queue}
-	if r.share.Limit > 0 {
-		c.op, c.share = acquireShare, r.share
-	}
+	c := command{op: acquire, id: r.id, locker: p.locker, lease: r.lease, retention: r.lease + p.w.abandonedFor(r.mode), mode: r.mode, queue: r.queue, share: r.share}
 	c.plain = r.share.Limit == 0 && !r.queued && !r.repeated && !r.unresolved
 	c.deal = c.plain && r.mode == exclusive && p.w.chance(50)
 	p.w.send(p, c, func(rep *reply) { p.replied(sent, rep) })
@@ -201,22 +213,23 @@ func (p *process) replied(sent int64, rep *reply) {
 		return
 	}
 	r.queued, r.repeated = r.queued || r.queue, r.repeated || rep.again
-	switch rep.outcome {
+	a := rep.acquired()
+	switch a.Outcome {
 	case backend.OutcomeGranted:
-		p.granted(sent, rep)
+		p.granted(sent, &a)
 	case backend.OutcomeDone:
 		r.queued = false
 		p.cancel()
 	case backend.OutcomeEnded:
 		p.reissue()
 	case backend.OutcomeBusy:
-		p.state, r.nextTry = waiting, now+max(shortPause, min(rep.remaining+25_000, pollTime))
+		p.state, r.nextTry = waiting, now+max(shortPause, min(a.Remaining.Microseconds()+25_000, pollTime))
 	default:
 		p.cancel()
 	}
 }
 
-func (p *process) granted(sent int64, rep *reply) {
+func (p *process) granted(sent int64, a *backend.AcquireReply) {
 	r := &p.req
 	if p.w.now-sent >= r.lease-r.lease/9 {
 		p.w.trace("  too late")
@@ -230,10 +243,10 @@ func (p *process) granted(sent int64, rep *reply) {
 	}
 	p.state = holding
 	p.hold = hold{
-		id: r.id, mode: r.mode, share: r.share, first: rep.token, token: rep.token, published: rep.token, lease: r.lease, until: sent + r.lease, repeated: r.repeated, plain: rep.plain, since: p.w.now,
-		attempt: rep.attempt,
+		id: r.id, mode: r.mode, share: r.share, first: a.Token, token: a.Token, published: a.Token, lease: r.lease, until: sent + r.lease, repeated: r.repeated, plain: a.Plain, since: p.w.now,
+		attempt: a.Attempt,
 	}
-	p.w.begin(r.id, rep.token, rep.phase)
+	p.w.invariants.begins(r.id, a.Token, a.Phase)
 }
 
 // cancel ends the request.
@@ -246,10 +259,7 @@ func (p *process) cancel() {
 
 func (p *process) withdraw() {
 	r := &p.req
-	c := command{op: leave, id: r.id, locker: p.locker, keep: p.w.keep, repeated: r.repeated, share: r.share}
-	if r.share.Limit > 0 {
-		c.op = releaseShare
-	}
+	c := command{op: withdraw, id: r.id, locker: p.locker, keep: p.w.keep, repeated: r.repeated, share: r.share}
 	p.cleanups = append(p.cleanups, &cleanup{command: c, blocks: r.unresolved || r.repeated})
 }
 
@@ -297,8 +307,10 @@ func (p *process) parkOrUnpark() {
 		}
 	}
 	w.send(p, c, func(r *reply) {
-		if r != nil && len(r.unpark.Wake) > 0 {
-			p.marked = r.unpark.Marked
+		if r != nil {
+			if u, _ := r.value.(backend.UnparkReply); len(u.Wake) > 0 {
+				p.marked = u.Marked
+			}
 		}
 	})
 }

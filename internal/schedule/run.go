@@ -10,7 +10,7 @@ const (
 
 // Violation is a failed check of a schedule.
 type Violation struct {
-	Check string // a letter, see the documentation of the package, or "error"
+	Check string // its name, see the documentation of the package
 	Text  string
 	Step  int // the schedule ended with it
 }
@@ -24,16 +24,17 @@ func Run(s Server, seed uint64) (commands int, v *Violation) {
 
 // parts says which steps of a schedule run.
 type parts struct {
-	skip map[int]bool
-	last int          // the schedule stops after this step; 0: after the end
-	log  func(string) // receives a trace; nil: none
+	skip    map[int]bool
+	last    int          // the schedule stops after this step; 0: after the end
+	log     func(string) // receives a trace; nil: none
+	unruled bool         // the server is not compared with the rules
 }
 
 func play(s Server, seed uint64, of parts) (commands int, v *Violation) {
-	w := newWorld(s, seed, of.log)
+	w := newWorld(s, seed, of)
 	step := 0
 	defer func() {
-		commands = w.judge.commands
+		commands = w.commands
 		if r := recover(); r != nil {
 			found, ok := r.(violation)
 			if !ok {
@@ -111,31 +112,13 @@ func (w *world) wait() {
 
 // ends returns times at which something ends.
 func (w *world) ends() (all []int64) {
-	j := &w.judge
 	add := func(t int64) {
 		if t > w.now {
 			all = append(all, t)
 		}
 	}
-	add(j.reservedUntil)
-	add(j.reservedUntil + rememberFor)
-	add(j.coolUntil)
-	add(j.queueUntil)
-	add(j.keptUntil)
-	if w.parks {
-		add(j.parked.until)
-		add(j.parked.certain)
-	}
-	if j.hold != nil {
-		add(j.hold.end)
-	}
-	if j.phase != nil {
-		for i := range j.phase.shares {
-			add(j.phase.shares[i].end)
-		}
-	}
-	if j.record != nil {
-		add(j.record.until)
+	for _, t := range w.judge.ends() {
+		add(t)
 	}
 	for _, p := range w.procs {
 		add(p.req.nextTry)
@@ -152,11 +135,8 @@ func (w *world) operate(o op) {
 	c, began := command{op: o, id: w.id('V')}, w.now
 	var on func(*reply)
 	on = func(r *reply) {
-		switch {
-		case r == nil && w.now < began+callTimeout:
+		if r == nil && w.now < began+callTimeout {
 			w.send(nil, c, on)
-		case r != nil && (r.done || o == revoke): // a clear that is refused leaves no trace
-			w.judge.closed = append(w.judge.closed, c.id)
 		}
 	}
 	w.send(nil, c, on)

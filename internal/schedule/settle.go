@@ -13,13 +13,13 @@ func (w *world) settle() {
 	}
 	for limit := w.now + settling; w.serve(); {
 		if w.now > limit {
-			fail("F", "a process does not get the key")
+			fail("waits", "a process does not get the key")
 		}
 	}
-	w.judge.inspected(w.now, w.inspect())
+	w.look()
 	w.now += 73*3600e6 + w.keep
 	for name := range w.p.server.Keys(w.now) {
-		fail("H", "%s is left", name)
+		fail("left", "%s is left", name)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 type ticket struct {
 	id, mode string
 	token    int64
-	attempt  int64
+	attempt  int
 	until    int64 // no process adopts it after this time
 }
 
@@ -24,7 +24,7 @@ func (p *process) handOver() {
 		if rep == nil || p.life != life || !p.holds() || h.id != id {
 			return
 		}
-		if rep.verdict != backend.VerdictKept {
+		if rep.value != backend.VerdictKept {
 			h.until = w.now
 			return
 		}
@@ -62,25 +62,26 @@ func (p *process) adopt() {
 	}
 	p.state = awaiting
 	w.send(p, c, func(rep *reply) {
-		p.state = idle
-		switch {
-		case rep == nil:
+		if p.state = idle; rep == nil {
 			abandon(c.id, 0)
-		case rep.verdict == backend.VerdictRevoked:
+			return
+		}
+		switch a, _ := rep.value.(backend.AdoptReply); {
+		case a.Verdict == backend.VerdictRevoked:
 			if abandon(t.id, t.token); rep.again {
 				abandon(c.id, 0)
 			}
-		case rep.verdict != backend.VerdictKept:
+		case a.Verdict != backend.VerdictKept:
 		case w.now-sent >= lease-lease/9:
 			w.trace("  too late")
 			abandon(c.id, 0)
 		default:
 			p.state = holding
 			p.hold = hold{
-				id: c.id, mode: t.mode, first: rep.token, token: rep.token, published: rep.token, lease: lease, until: sent + lease,
-				attempt: rep.attempt, since: w.now,
+				id: c.id, mode: t.mode, first: a.Token, token: a.Token, published: a.Token, lease: lease, until: sent + lease,
+				attempt: a.Attempt, since: w.now,
 			}
-			w.begin(c.id, rep.token, "")
+			w.invariants.begins(c.id, a.Token, "")
 		}
 	})
 }

@@ -79,26 +79,26 @@ func (c *command) String() string {
 	return strings.Join(s, " ")
 }
 
-func (r *reply) text(o op) string {
-	switch o {
-	case acquire, rotate, acquireShare:
-		s := map[backend.Outcome]string{
-			backend.OutcomeBusy: "busy", backend.OutcomeGranted: "granted", backend.OutcomeDone: "done", backend.OutcomeAbandoned: "abandoned", backend.OutcomeEnded: "ended",
-		}[r.outcome]
-		if r.outcome == backend.OutcomeGranted {
-			s += fmt.Sprintf(" token %d abandoned %v parked %v", r.token, r.abandoned, r.parked)
-		}
-		if o == rotate {
-			s = fmt.Sprintf("released %v, %s", r.done, s)
+// text describes the reply to a command in a trace.
+func text(o op, value any) string {
+	switch v := value.(type) {
+	case backend.AcquireReply:
+		s := [...]string{"busy", "granted", "done", "mismatch", "abandoned", "ended"}[v.Outcome]
+		if v.Outcome == backend.OutcomeGranted {
+			s += fmt.Sprintf(" token %d abandoned %v parked %v", v.Token, v.Abandoned, v.Parked)
 		}
 		return s
-	case renew, renewShare, adopt:
-		return map[backend.Verdict]string{backend.VerdictKept: "kept", backend.VerdictLost: "lost", backend.VerdictRevoked: "revoked"}[r.verdict]
-	case park:
-		return fmt.Sprintf("%+v", r.park)
-	case unpark:
-		return fmt.Sprintf("%+v", r.unpark)
+	case backend.ReleaseReply:
+		s := fmt.Sprintf("released %v, parked %v", v.Released, v.Parked)
+		if o == rotate {
+			s += ", " + text(o, v.Next)
+		}
+		return s
+	case backend.Verdict:
+		return [...]string{"lost", "kept", "revoked"}[v]
+	case nil:
+		return "ok"
 	default:
-		return fmt.Sprintf("%v, parked %v", r.done, r.parked)
+		return fmt.Sprintf("%+v", v)
 	}
 }

@@ -3,11 +3,12 @@ package schedule
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strconv"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
+	"github.com/holdfast-go/holdfast/internal/backend/rules"
 )
 
 const (
@@ -32,17 +33,18 @@ type world struct {
 
 	tickets []ticket // that may be delivered once more
 
-	kind      backend.Kind
-	keep      int64
-	abandoned int64 // how long an abandoned hold is kept
-	procs     []*process
-	late      []command // copies that may still arrive
-	pending   []*pending
-	heard     []string // notifications of the command that runs
-	judge     judge
-	used      int64  // the greatest token of a hold that began
-	usedPhase string // of that hold, if it was a share
-	made      int    // ids
+	kind       backend.Kind
+	keep       int64
+	abandoned  int64 // how long an abandoned hold is kept
+	procs      []*process
+	late       []command // copies that may still arrive
+	pending    []*pending
+	heard      []rules.Notice // notifications of the command that runs, which a process may receive
+	judge      judge
+	invariants invariants
+	commands   int // that the server has run
+	finished   int // of them, those that may have added an ended id
+	made       int // ids
 
 	log func(string) // nil: no trace
 }
@@ -55,8 +57,8 @@ type pending struct {
 	on   func(*reply)
 }
 
-func newWorld(s Server, seed uint64, log func(string)) *world {
-	w := &world{seed: seed, now: start, log: log}
+func newWorld(s Server, seed uint64, of parts) *world {
+	w := &world{seed: seed, now: start, log: of.log}
 	w.rnd = rand.New(&w.pcg)
 	w.at(0)
 	s.Flush()
@@ -70,13 +72,15 @@ func newWorld(s Server, seed uint64, log func(string)) *world {
 		w.keep = pick(w, []int64{1e6, 45e6, 60e6, 150e6})
 	}
 	w.p = newProtocol(s, w.kind, cluster)
-	w.judge = newJudge(w.kind == backend.KindOnce, cluster, w.listens)
+	w.judge = judge{off: of.unruled, receivers: w.receivers}
+	w.invariants = invariants{ended: map[string]bool{}, shares: map[string]bool{}}
 	s.OnPublish(w.published)
 	for i := range 2 + w.rnd.IntN(2) + int(count(w.shares)) {
 		p := &process{w: w, n: i}
 		p.restart()
 		w.procs = append(w.procs, p)
 	}
+	w.invariants.procs = w.procs
 	w.trace("%v, %d processes, cluster %v, keep %v, abandoned for %v", w.kindName(), len(w.procs), cluster, micros(w.keep), micros(w.abandoned))
 	return w
 }
@@ -123,11 +127,20 @@ func (w *world) listens(locker string) bool {
 	return false
 }
 
-// published simulates PUBLISH. In a Cluster it counts the receivers of one node only, so a process
-// that listens may not be counted.
+// receivers returns the number of subscribers that the scripts count for a locker. In a Cluster they
+// do not rely on the number, because PUBLISH counts the receivers of one node only.
+func (w *world) receivers(locker string) int { return int(count(w.p.cluster || w.listens(locker))) }
+
+// published simulates PUBLISH. In a Cluster a process that listens may not be counted.
 func (w *world) published(channel, message string) int64 {
-	w.heard = append(w.heard, message)
 	locker := channel[len(channels):]
+	n, ok := wire.DecodeNotification(message)
+	if !ok {
+		fail("notifications", "the notification %q", message)
+	}
+	if w.receivers(locker) > 0 {
+		w.heard = append(w.heard, rules.Notice{Locker: locker, Notification: n})
+	}
 	if !w.listens(locker) {
 		return 0
 	}
@@ -136,7 +149,7 @@ func (w *world) published(channel, message string) int64 {
 	} else {
 		for _, p := range w.procs {
 			if p.locker == locker {
-				p.notify(message)
+				p.notify(&n)
 			}
 		}
 	}
@@ -145,16 +158,17 @@ func (w *world) published(channel, message string) int64 {
 
 // run runs a command on the server and judges the reply.
 func (w *world) run(c *command, how string) *reply {
-	var before backend.Status
-	if c.op == clearKey {
-		before = w.inspect()
-	}
 	w.heard = w.heard[:0]
-	var r reply
+	r := c.request(&w.p.key)
+	var value any
 	var err error
 	if c.deal {
-		var dealt bool
-		if r, dealt, err = w.p.deal(w.now, c); err == nil && !dealt {
+		var done bool
+		value, done, err = w.p.deal(w.now, c, r)
+		if err == nil {
+			w.judge.dealt(w.now, w.kind, c, done)
+		}
+		if err == nil && !done {
 			w.trace("%sdeal of %v %s -> nothing", how, c.op, c)
 			if c.late {
 				return nil
@@ -164,65 +178,47 @@ func (w *world) run(c *command, how string) *reply {
 			return w.run(&own, how)
 		}
 	} else {
-		r, err = w.p.send(w.now, c)
+		value, err = w.p.send(w.now, c, r)
 	}
 	if err != nil {
 		fail("error", "%v of %s: %v", c.op, c.id, err)
 	}
 	if w.log != nil {
-		w.trace("%s%v %s -> %s %v", how, c.op, c, r.text(c.op), w.heard)
+		w.trace("%s%v %s -> %s %v", how, c.op, c, text(c.op, value), w.heard)
 	}
-	if c.op == clearKey {
-		heard := slices.Clone(w.heard)
-		w.judge.cleared(w.now, c, &r, before, w.inspect(), heard)
-		return &r
+	w.commands++
+	if adopted, _ := value.(backend.AdoptReply); c.repeated || c.op == revoke || c.op == clearKey || adopted.Verdict == backend.VerdictKept {
+		w.finished++
 	}
-	w.judge.observe(w.now, c, &r, w.heard)
-	stale := !r.done && (c.op == release || c.op == complete || c.op == leave || c.op == rotate || c.op == releaseShare)
-	if stale || w.rnd.IntN(8) == 0 {
+	for i := range w.heard {
+		if n := &w.heard[i]; n.Event == backend.EventTurn {
+			w.invariants.turn(n.Request)
+		}
+	}
+	w.invariants.replied(w.now, c, value)
+	w.judge.compare(w.now, c, r, value, w.heard)
+	if w.judge.kept(w.now, w.p.key.Stored[0], w.p.server.Keys(w.now)); w.rnd.IntN(8) == 0 {
 		w.look()
 	}
-	return &r
+	return &reply{value: value}
 }
 
 // look judges the state of the key.
 func (w *world) look() {
-	w.judge.inspected(w.now, w.inspect())
-	w.checkTTLs()
-}
-
-func (w *world) inspect() backend.Status {
 	s, err := w.p.inspect(w.now)
 	if err != nil {
 		fail("error", "inspect: %v", err)
 	}
-	return s
+	w.judge.inspected(w.now, w.kind, s)
+	w.judge.kept(w.now, w.p.key.Stored[0], w.p.server.Keys(w.now))
 }
 
-// checkTTLs is check H: each key has a TTL.
-func (w *world) checkTTLs() {
-	for name, ttl := range w.p.server.Keys(w.now) {
-		if ttl <= 0 {
-			fail("H", "%s has no TTL", name)
-		}
-	}
-}
-
-// checkHolders is check A: at most one process holds the key, and the server knows it.
+// checkHolders judges the processes that hold the key by their own clocks.
 func (w *world) checkHolders() {
-	w.judge.now = w.now
+	w.invariants.holders()
 	for _, p := range w.procs {
-		if p.holds() && !w.judge.has(p.hold.id) {
-			fail("A", "P%d holds the key under %s, and the server has %+v and %+v", p.n, p.hold.id, w.judge.hold, w.judge.phase)
+		if p.holds() && !w.judge.off && !w.judge.has(w.now, p.hold.id) {
+			fail("holder", "P%d holds the key under %s, and the server has %+v", p.n, p.hold.id, w.judge.key)
 		}
 	}
-}
-
-// begin is check B: the tokens of holds grow. The shares of a phase have one token.
-func (w *world) begin(id string, token int64, phase string) {
-	if token < w.used || token == w.used && (phase == "" || phase != w.usedPhase) {
-		fail("B", "a hold of %s begins with token %d after %d", id, token, w.used)
-	}
-	w.used, w.usedPhase = token, phase
-	w.judge.token = max(w.judge.token, token)
 }
