@@ -52,7 +52,8 @@ newer: ## tests on real servers, on REDIS_SERVER, a program of another version
 	HOLDFAST_TEST_REAL_ONLY=1 $(FULL) $(REPEAT) $(TALLY) -count=1 -parallel 8 ./lockcore ./internal/backend/... ./doctor ./locktest ./fence ./cmd/holdfast
 
 .PHONY: lint
-lint: ## golangci-lint, from tools/go.mod, on every module; zero findings
+lint: ## golangci-lint, from tools/go.mod, on every module, and luacheck on the scripts if it is installed; zero findings
+	$(GO) test -count=1 ./internal/backend/redis/scripts
 	$(LINT) run ./...
 	cd bench && $(GO) tool -modfile=../tools/go.mod golangci-lint run ./...
 	cd examples/observability && $(GO) tool -modfile=../../tools/go.mod golangci-lint run ./...

@@ -30,7 +30,7 @@ func scripts() []mistake {
 		},
 		{
 			name: "extend-or-set", what: "A renewal acquires a free key.",
-			edits: []edit{{"renewal-of-own-lease", before("if not v[1] then call('HSET', key, 's', 'h', 'h', hold, 'x', now + lease, 'd', lease); v[1], v[2], x = 'h', hold, now + lease end")}},
+			edits: []edit{{"renewal-of-own-lease", before("if not state then call('HSET', key, 's', 'h', 'h', grant_id, 'x', now + lease, 'd', lease); state, owner, ends = 'h', grant_id, now + lease end")}},
 			pkg:   "internal/backend/redis", test: "TestScriptRenew",
 		},
 		{
@@ -45,7 +45,7 @@ func scripts() []mistake {
 		},
 		{
 			name: "no-token-floor", what: "A token is the last one plus 1, so tokens start again after a data loss.",
-			edits: []edit{{"token-floor", after("t = string.format('%.0f', f + 1)")}},
+			edits: []edit{{"token-floor", after("token = string.format('%.0f', greatest + 1)")}},
 			pkg:   "internal/backend/redis", test: "TestScriptTokens",
 		},
 		{
@@ -65,7 +65,7 @@ func scripts() []mistake {
 		},
 		{
 			name: "reservation-ignored", what: "A new request is granted a key that is reserved for the first waiter.",
-			edits: []edit{{"key-is-taken", operand(1, "s ~= 'r'")}},
+			edits: []edit{{"key-is-taken", operand(1, "state ~= reserved")}},
 			pkg:   "internal/sim", test: "TestReservationIsKept",
 		},
 		{
@@ -75,7 +75,7 @@ func scripts() []mistake {
 		},
 		{
 			name: "leave-frees-another's-turn", what: "A waiter that gives up ends the reservation of another one.",
-			edits: []edit{{"leaves-with-turn", value("k.s ~= 'r' and ($)")}},
+			edits: []edit{{"leaves-with-turn", value("k.state ~= reserved and ($)")}},
 			pkg:   "internal/backend/redis", test: "TestScriptLeave",
 		},
 		{
@@ -115,7 +115,7 @@ func scripts() []mistake {
 		},
 		{
 			name: "revoke-frees", what: "Revoke frees the key while the handler runs.",
-			edits: []edit{{"revoked", stmt("call('HDEL', KEYS[1], 's', 'h', 'o', 'x', 'd')")}},
+			edits: []edit{{"revoked", stmt("call('HDEL', hash, 's', 'h', 'o', 'x', 'd')")}},
 			pkg:   "lockcore", test: "TestRevoke",
 		},
 		{
@@ -175,7 +175,7 @@ func scripts() []mistake {
 		},
 		{
 			name: "parked-at-the-end", what: "An entry that is parked again moves behind the others.",
-			edits: []edit{{"parked-in-its-place", stmt("call('ZADD', KEYS[2], now, entry)")}},
+			edits: []edit{{"parked-in-its-place", stmt("call('ZADD', parked, now, entry)")}},
 			pkg:   "internal/backend/backendtest", test: "TestMiniredis",
 		},
 		{

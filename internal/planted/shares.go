@@ -107,7 +107,7 @@ func shares() []mistake {
 		},
 		{
 			name: "share-renewal-revives", what: "A renewal revives an expired share.",
-			edits: []edit{{"renewal-of-own-share", stmt("if not till then return {0} end")}},
+			edits: []edit{{"renewal-of-own-share", stmt("if not ends then return {0} end")}},
 			pkg:   pkg, test: test,
 		},
 		{
@@ -122,7 +122,7 @@ func shares() []mistake {
 		},
 		{
 			name: "phase-token-of-clock", what: "The token of a phase is the time, also if a greater one was used.",
-			edits: []edit{{"phase-token", stmt("k.t = now")}},
+			edits: []edit{{"phase-token", stmt("k.token = k.now")}},
 			pkg:   pkg, test: test,
 		},
 		{
@@ -132,7 +132,7 @@ func shares() []mistake {
 		},
 		{
 			name: "share-counts-twice", what: "A repeat counts the weight of its share again.",
-			edits: []edit{{"share-counts-once", before("k.c = k.c + weight")}},
+			edits: []edit{{"share-counts-once", before("k.weights = k.weights + weight")}},
 			pkg:   pkg, test: test,
 		},
 		{

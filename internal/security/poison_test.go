@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// fields of a hash, see internal/backend/redis/scripts/lease.lua.
+// fields of a hash, see internal/backend/redis/scripts/parts/key.lua.
 var fields = strings.Fields("s h o x d m t f n v a g e r l")
 
 // bad are values that no script writes into most fields.

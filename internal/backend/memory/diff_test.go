@@ -522,7 +522,7 @@ func (c *compared) send(key, by int, do func(backend.Backend) (any, error), read
 		synctest.Wait() // until a withdrawal has been sent
 		stored = c.server.look(k)
 	} else {
-		for more := true; more && serverErr == nil; { // while it was only a step, see sweep.lua and revoke.lua
+		for more := true; more && serverErr == nil; { // while it was only a step, see share.lua and revoke.lua
 			want, stored, serverErr = c.server.run(c.now, cmd, k)
 			if more = wire.IsStep(want); cmd.Script == wire.Revoke {
 				var step wire.RevokeStep
@@ -887,26 +887,26 @@ var mistakes = []struct {
 	old, new string
 	seed     uint64 // its operations find the mistake soon
 }{
-	{"token floor", "math.max(f + 1, now)", "f + 1", 7},
-	{"dead waiter", "> 0 or counts_all == '0'", ">= 0", 7},
-	{"takeover forgotten", "if not a then call('HSET', KEYS[1], 'a', '1') end", "", 7},
-	{"attempt of a withdrawn grant", "if k.n > 0 then call('HSET', KEYS[1], 'n', k.n - 1) end", "", 1},
-	{"reservation outlives data", "outlive(math.ceil(reservation / 1000) + minute)", "outlive(minute)", 3},
-	{"record outlives its end", "if v[1] == 'd' and not v[2] then", "if false then", 1},
-	{"fingerprint of a plain hold", "holder > at and string.sub(rest, at, holder - 1) or nil", "nil", 12},
-	{"fingerprint of a plain record", "holder > at and string.sub(value, at, holder - 1) or nil", "nil", 8},
-	{"holder of a plain record", "m = string.sub(value, holder, record - 1)", "m = ''", 8},
-	{"last token of a plain record", "t = t, f = f,", "t = t,", 8},
-	{"large plain record", "and #ARGV[2] <= 2048 then", "then", 8},
+	{"token floor", "math.max(greatest + 1, now)", "greatest + 1", 7},
+	{"dead waiter", "> 0 or not peers.counts_all", ">= 0", 7},
+	{"takeover forgotten", "if not abandoned then call('HSET', hash, 'a', '1') end", "", 7},
+	{"attempt of a withdrawn grant", "if k.attempts > 0 then call('HSET', hash, 'n', k.attempts - 1) end", "", 1},
+	{"reservation outlives data", "outlive(hash, math.ceil(reservation / 1000) + minute)", "outlive(hash, minute)", 3},
+	{"record outlives its end", "if v[1] == done and not v[2] then", "if false then", 1},
+	{"fingerprint of a plain hold", "holder_at > at and string.sub(rest, at, holder_at - 1) or nil", "nil", 12},
+	{"fingerprint of a plain record", "holder_at > at and string.sub(value, at, holder_at - 1) or nil", "nil", 8},
+	{"holder of a plain record", "m = string.sub(value, holder_at, record_at - 1)", "m = ''", 8},
+	{"last token of a plain record", "t = first, f = used,", "t = first,", 8},
+	{"large plain record", "if #record <= 2048 then", "if true then", 8},
 	{"fewer ended ids", "-16 * 26", "-15 * 26", 8},
-	{"parked entries of a released key", "and not v[6] and", "and", 8},
-	{"place of a parked entry", "call('ZREM', KEYS[3], entry) -- planted:parked-in-its-place", "call('ZADD', KEYS[2], now, entry)", 1},
-	{"mark of a parked entry", "call('ZREM', KEYS[3], entry) -- planted:parked-in-its-place", "", 3},
-	{"adoption of a hold", "k.h ~= from and not mine", "not mine", 4},
-	{"adopted id forgotten", "remember(k.l, from) -- planted:adopted-id-remembered", "", 4},
-	{"interim answer of a later hold", "call('HDEL', KEYS[1], 'v', 'r')", "call('HDEL', KEYS[1], 'v')", 4},
-	{"interim answer of another run", "or k.n ~= tonumber(ARGV[2])", "", 16},
-	{"record with parked entries", "k.p and parked or (", "(", 3},
+	{"parked entries of a released key", "and not waker and", "and", 8},
+	{"place of a parked entry", "call('ZREM', woken, entry) -- planted:parked-in-its-place", "call('ZADD', parked, now, entry)", 1},
+	{"mark of a parked entry", "call('ZREM', woken, entry) -- planted:parked-in-its-place", "", 3},
+	{"adoption of a hold", "k.owner ~= from and not mine", "not mine", 4},
+	{"adopted id forgotten", "remember(hash, k.ended, from) -- planted:adopted-id-remembered", "", 4},
+	{"interim answer of a later hold", "call('HDEL', hash, 'v', 'r')", "call('HDEL', hash, 'v')", 4},
+	{"interim answer of another run", "or k.attempts ~= tonumber(attempt)", "", 16},
+	{"record with parked entries", "k.waker and waker_ttl or (", "(", 3},
 }
 
 // TestDifferentialFindsMistakes compares the rules with scripts that have a mistake. It finds each

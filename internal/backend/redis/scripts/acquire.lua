@@ -1,9 +1,8 @@
 -- acquire.lua: acquire a key for a request, or return why it does not get it.
--- KEYS[1]=hash KEYS[2]=queue
--- ARGV: 1 request id, 2 locker id, 3 lease µs, 4 enter the queue (1|0), 5 holder text,
---       6 retention ms of an abandoned hold, 7 fingerprint, 8 mode: exclusive | least | most,
---       9 retention ms of the queue,
---       10 the grant may be a plain hold (1|0): no duplicate of this command may exist
+-- request, locker: ids · lease µs · enqueue the request if the key is busy (1|0) · holder: its text ·
+--   retention_ms of an abandoned hold · fingerprint · mode: exclusive | least | most · queue_ms:
+--   retention of the queue · plain: the grant may be a plain hold (1|0): no duplicate of this command
+--   may exist
 -- Returns the token of a plain hold, as text, or a plain record as it is stored, or one of
 --   {0, remaining µs, held for µs, holder text, queue length, fingerprint} busy. If the key is held
 --     or shared, the locker id of the holder follows. If there is an interim answer, it follows. If
@@ -14,88 +13,116 @@
 --   {3, done (1|0)} another fingerprint
 --   {4, holder text, held for µs, attempt} abandoned, refused
 --   {5} the request has ended
---   more, see sweep.lua
+--   more, see share.lua
 -- or the error BADFIELD and the name of a field that cannot be read; then nothing was written.
--- include parts/plain_acquire.lua
+local hash, queue = unpack(KEYS)
+local request, locker, lease, enqueue, holder, retention_ms, fingerprint, mode, queue_ms, plain = unpack(ARGV)
+-- include parts/acquire_plain.lua
+local stored -- the reply to GET for a once key
+if plain == '1' then -- first, because most requests need no more
+  local reply
+  reply, stored = acquire_plain(hash, request, locker, lease, holder, retention_ms, fingerprint, mode)
+  if reply then return reply end
+end
 -- include parts/plain.lua
 -- include parts/number.lua
--- include parts/done.lua
--- include parts/lease.lua
+local plain_data = type(stored) == 'string' and parse(stored)
+if plain_data then unfold(hash, plain_data) end
+local v = fields(hash, 's', 'h', 'x', 'd', 't', 'f', 'a', 'g', 'l', 'n', 'r', 'p')
+local state, owner, ends, length, token, used, abandoned, stored_fingerprint, ended, attempts, record, waker = unpack(v, 1, 12)
+local counted = attempts -- as it is stored
+attempts = mode ~= 'exclusive' and number(attempts, exact) -- nil: unreadable
+stored_fingerprint = stored_fingerprint or ''
+local differs = fingerprint ~= '' and stored_fingerprint ~= '' and fingerprint ~= stored_fingerprint
+waker = waker and 1 or nil
+
+local record_ended = false
+if state == 'd' and ends then -- complete.lua set an end of the record
+  local time = redis.call('TIME')
+  record_ended = (tonumber(ends) or 0) <= time[1] * 1000000 + time[2]
+  if record_ended then state, attempts = false, attempts and 0 end
+end
+if state == 'd' then -- a replay needs no more functions
+  if attempts == nil then return {err = 'BADFIELD n'} end
+  if enqueue == '1' then redis.call('ZREM', queue, locker .. request) end -- otherwise the request never entered the queue
+  if differs then return {3, 1} end -- planted:other-payload
+  return {2, record or '', counted and attempts or 1, stored_fingerprint, waker}
+end
+-- include parts/key.lua
 -- include parts/grant.lua
--- include parts/sweep.lua
-local request, locker, lease, mode = ARGV[1], ARGV[2], ARGV[3], ARGV[8]
--- One-letter names are the fields that lease.lua lists. v contains their values.
-local s, h, t, f, a = v[1], v[2], 0, 0, v[7] == '1'
-local x, d
-if v[5] then t = number(v[5], exact) end -- skips the function if the field is missing, as for a free key
-if v[6] then f = number(v[6], exact) end
-if s then x, d = number(v[3], math.huge), number(v[4], math.huge) end
-local bad = not t and 't' or not f and 'f' or n == nil and 'n' or s and (not x and 'x' or not d and 'd')
+-- include parts/share.lua
+token, used = number(token, exact), number(used, exact)
+if state then ends, length = number(ends, math.huge), number(length, math.huge) end
+local bad = not token and 't' or not used and 'f' or attempts == nil and 'n' or state and (not ends and 'x' or not length and 'd')
 if bad then return {err = 'BADFIELD ' .. bad} end
 
-clock()
-if s then x = clamp(KEYS[1], x, d) end
-local live = s and x > now
-if s == 'h' and h == request then -- planted:same-request
-  if not live or call('HGET', KEYS[1], 'v') == '1' then return {5} end -- an expired or revoked grant is never revived
+local now = clock()
+if state then ends = clamp(hash, ends, length, now) end
+local live = state and ends > now
+abandoned = abandoned == '1'
+if state == held and owner == request then -- planted:same-request
+  if not live or call('HGET', hash, 'v') == '1' then return {5} end -- an expired or revoked grant is never revived
   -- The reply was lost, or this command is a late duplicate. Return the same grant again, and never
   -- shorten it.
-  if now + tonumber(lease) > x then call('HSET', KEYS[1], 'x', now + tonumber(lease), 'd', lease) end
-  return {1, t, n or 1, a and 1 or 0, v[12] and 1 or nil}
+  if now + lease > ends then call('HSET', hash, 'x', now + lease, 'd', lease) end
+  return {1, token, attempts or 1, abandoned and 1 or 0, waker}
 end
 -- planted:late-duplicate
-if v[9] and string.find(v[9], request, 1, true) then return {5} end -- a late duplicate of a request that has ended
+if ended and string.find(ended, request, 1, true) then return {5} end -- a late duplicate of a request that has ended
 
-if live and not (s == 'r' and h == request) then -- planted:key-is-taken
-  if s == 'h' and differs then return {3, 0} end
-  if ARGV[4] == '1' then enqueue(locker .. request, ARGV[9]) end
-  local queue = call('ZCARD', KEYS[2])
-  if s == 'c' then return {0, x - now, 0, '', queue, '', '', '', 0, place(locker .. request)} end
-  if s == 'r' then return {0, x - now, 0, '', queue, ''} end
-  if s == 'h' then
-    local holder = call('HMGET', KEYS[1], 'm', 'o', 'r')
-    return {0, x - now, math.max(now - t, 0), holder[1] or '', queue, g, holder[2] or '', holder[3] or nil}
+if live and not (state == reserved and owner == request) then -- planted:key-is-taken
+  if state == held and differs then return {3, 0} end
+  if enqueue == '1' then enter_queue(queue, locker .. request, now, queue_ms) end
+  local waiting = call('ZCARD', queue)
+  if state == cooling then return {0, ends - now, 0, '', waiting, '', '', '', 0, place(queue, locker .. request)} end
+  if state == reserved then return {0, ends - now, 0, '', waiting, ''} end
+  if state == held then
+    local by = call('HMGET', hash, 'm', 'o', 'r')
+    return {0, ends - now, math.max(now - token, 0), by[1] or '', waiting, stored_fingerprint, by[2] or '', by[3] or nil}
   end
-  local holder = call('HMGET', KEYS[1], 'm', 'o', 'c', 'w', 'u')
-  if holder[4] and string.sub(holder[4], 1, 26) == request then -- see serve in shares.lua
-    call('HSET', KEYS[1], 'w', request .. ' ' .. string.format('%.0f', now))
+  local by = call('HMGET', hash, 'm', 'o', 'c', 'w', 'u')
+  if by[4] and string.sub(by[4], 1, 26) == request then -- see serve in shares.lua
+    call('HSET', hash, 'w', request .. ' ' .. string.format('%.0f', now))
   end
-  local c, u = number(holder[3], exact) or 0, number(holder[5], exact) or 0
-  return {0, x - now, math.max(now - t, 0), holder[1] or '', queue, '', holder[2] or '', '', c, c > u and place(locker .. request) or nil}
+  local weights, weights_held = number(by[3], exact) or 0, number(by[5], exact) or 0
+  return {0, ends - now, math.max(now - token, 0), by[1] or '', waiting, '', by[2] or '', '', weights,
+    weights > weights_held and place(queue, locker .. request) or nil}
 end
 
-f = math.max(f, t)
-if s == 'h' then f = math.max(f, t + block - 1) end -- planted:tokens-of-dead-holder
-if (a or s == 'h') and mode == 'most' then -- planted:abandoned-refused
+local died = state == held -- the lease expired without a release
+local greatest = math.max(used, token)
+if died then greatest = math.max(greatest, token + block - 1) end -- planted:tokens-of-dead-holder
+if (abandoned or died) and mode == 'most' then -- planted:abandoned-refused
   -- Each refusal renews the mark. If the server refuses the write, the key is refused nevertheless.
-  if call('PTTL', KEYS[1]) < tonumber(ARGV[6]) then redis.pcall('PEXPIRE', KEYS[1], ARGV[6]) end -- planted:refusal-renews
-  if s == 'h' then redis.pcall('HDEL', KEYS[1], 'r') end -- an interim answer may be large
-  if not differs then return {4, call('HGET', KEYS[1], 'm') or '', math.max(now - t, 0), n} end -- after a clear the refused payload may run
+  if call('PTTL', hash) < tonumber(retention_ms) then redis.pcall('PEXPIRE', hash, retention_ms) end -- planted:refusal-renews
+  if died then redis.pcall('HDEL', hash, 'r') end -- an interim answer may be large
+  if not differs then return {4, call('HGET', hash, 'm') or '', math.max(now - token, 0), attempts} end -- after a clear the refused payload may run
 end
-if (a or s == 'h') and differs then return {3, 0} end
-local shares, ended = KEYS[1] .. ':s', {} -- in the slot of the key; see shares.lua
-if s == 's' then -- all shares have expired
-  ended = call('ZRANGE', shares, 0, share_step - 1)
-  if ended[share_step] then
-    remove_shares(shares, ended)
+if (abandoned or died) and differs then return {3, 0} end
+local shares, expired = hash .. ':s', {} -- in the slot of the key; see shares.lua
+if state == shared then -- all shares have expired
+  expired = call('ZRANGE', shares, 0, share_step - 1)
+  if expired[share_step] then
+    remove_shares(hash, shares, expired)
     return more
   end
 end
--- planted:grant-reply
-local reply = grant(f, n and n + 1, a or s == 'h', request, locker, lease, ARGV[5], ARGV[6], v[12]) -- first, because maxmemory may refuse it
-if s == 'h' then
-  if not a then call('HSET', KEYS[1], 'a', '1') end -- planted:abandoned-noted
-  call('HDEL', KEYS[1], 'v', 'r')
+if attempts then attempts = attempts + 1 end
+token = grant(hash, greatest, attempts or nil, now, request, locker, lease, holder, retention_ms) -- first, because maxmemory may refuse it
+local reply = {1, token, attempts or 1, (abandoned or died) and 1 or 0, waker} -- planted:grant-reply
+if died then
+  if not abandoned then call('HSET', hash, 'a', '1') end -- planted:abandoned-noted
+  call('HDEL', hash, 'v', 'r')
 end
-if s == 's' then
-  remove_shares(shares, ended)
-  call('HDEL', KEYS[1], 'v', 'c', 'u', 'w')
+if state == shared then
+  remove_shares(hash, shares, expired)
+  call('HDEL', hash, 'v', 'c', 'u', 'w')
 end
-if record_ended then call('HDEL', KEYS[1], 'r', 'e') end
+if record_ended then call('HDEL', hash, 'r', 'e') end
 if fingerprint ~= '' then
-  call('HSET', KEYS[1], 'g', fingerprint)
-elseif g ~= '' then
-  call('HDEL', KEYS[1], 'g')
+  call('HSET', hash, 'g', fingerprint)
+elseif stored_fingerprint ~= '' then
+  call('HDEL', hash, 'g')
 end
-if ARGV[4] == '1' then call('ZREM', KEYS[2], locker .. request) end -- otherwise the request never entered the queue
+if enqueue == '1' then call('ZREM', queue, locker .. request) end -- otherwise the request never entered the queue
 return reply

@@ -1,8 +1,7 @@
 -- acquire_share.lua: acquire a share of a key for a request, or return why it does not get one.
--- KEYS[1]=hash KEYS[2]=queue KEYS[3]=shares
--- ARGV: 1 text of the request, see shares.lua, 2 locker id, 3 lease µs, 4 enter the queue (1|0),
---       5 holder text, 6 retention ms of the queue, 7 reservation µs, 8 channel prefix,
---       9 PUBLISH counts all receivers (1|0)
+-- text of the request, see shares.lua · locker id · lease µs · enqueue the request if it does not fit
+--   (1|0) · holder: its text · queue_ms: retention of the queue · reservation µs · channels: their
+--   prefix · counts_all: PUBLISH counts all receivers (1|0)
 -- Returns one of
 --   {0, remaining µs, held for µs, holder text, queue length, '', locker id, '', weights, place}
 --     busy, as in acquire.lua. If the key is shared, remaining is that of the share that ends first. If that
@@ -10,68 +9,73 @@
 --   {1, token, 1, abandoned (1|0), may have parked entries (1|0), phase, time of the grant in µs}
 --     granted
 --   {5} the request has ended
---   more, see sweep.lua
+--   more, see share.lua
 -- or the error BADFIELD and the name of a field that cannot be read.
 -- include parts/plain.lua
 -- include parts/number.lua
--- include parts/lease.lua
+-- include parts/key.lua
 -- include parts/load.lua
 -- include parts/grant.lua
--- include parts/pass.lua
--- include parts/sweep.lua
+-- include parts/queue.lua
+-- include parts/share.lua
 -- include parts/shares.lua
-local text, locker, lease = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local hash, queue, shares = unpack(KEYS)
+local text, locker, lease, enqueue, holder, queue_ms, reservation, channels, counts_all = unpack(ARGV)
+lease = tonumber(lease)
+local key, peers = {hash = hash, queue = queue, shares = shares}, {channels = channels, counts_all = counts_all == '1'}
 local id, limit, weight = share_of(text)
-local k = load_shares()
+local k = load_shares(key)
+local now = k.now
 if k.more then return more end
 if k.bad then return {err = 'BADFIELD ' .. k.bad} end
-pass_phase(k, ARGV[7], ARGV[8], ARGV[9])
-local own = k.s == 's' and call('ZSCORE', KEYS[3], text)
+pass_phase(key, k, reservation, peers)
+local own = k.state == shared and call('ZSCORE', shares, text)
 local busy = false
 -- Checked first, because a late duplicate may have entered the queue before its request ended, and
 -- may have got a share there.
-if string.find(k.l, id, 1, true) then return {5} end -- planted:late-duplicate-share
+if string.find(k.ended, id, 1, true) then return {5} end -- planted:late-duplicate-share
 if own then
-  if k.v then return {5} end
-elseif k.s == 'r' and k.h == id then -- reserved for this request
-elseif k.live and (k.s ~= 's' or k.v) then
+  if k.revoked then return {5} end
+elseif k.state == reserved and k.owner == id then -- reserved for this request
+elseif k.live and (k.state ~= shared or k.revoked) then
   busy = true -- planted:share-excluded
-elseif k.s == 's' then
-  if call('ZCARD', KEYS[2]) > 0 then
-    serve(k, id, ARGV[7], ARGV[8], ARGV[9])
-    own = call('ZSCORE', KEYS[3], text)
-    busy = not own and call('ZCARD', KEYS[2]) > 0 -- planted:share-waits-behind-the-queue
-  elseif k.w ~= '' then
-    k.w = ''
-    call('HDEL', KEYS[1], 'w')
+elseif k.state == shared then
+  if call('ZCARD', queue) > 0 then
+    serve(key, k, id, reservation, peers)
+    own = call('ZSCORE', shares, text)
+    busy = not own and call('ZCARD', queue) > 0 -- planted:share-waits-behind-the-queue
+  elseif k.head ~= '' then
+    k.head = ''
+    call('HDEL', hash, 'w')
   end
-  busy = busy or not own and k.c + weight > limit -- planted:share-fits
+  busy = busy or not own and k.weights + weight > limit -- planted:share-fits
 end
 
 if busy then
-  if ARGV[4] == '1' then enqueue(locker .. text, ARGV[6]) end
-  local queue = call('ZCARD', KEYS[2])
-  if k.s == 'h' then return {0, k.x - now, math.max(now - k.t, 0), k.m, queue, '', k.o} end
-  local at = (k.s == 'c' or k.c > k.u) and place(locker .. text) or nil
-  if k.s ~= 's' then return {0, k.x - now, 0, '', queue, '', '', '', 0, at} end
-  if string.sub(k.w, 1, 26) == id then call('HSET', KEYS[1], 'w', id .. ' ' .. string.format('%.0f', now)) end
-  local ends = call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')
-  if string.sub(ends[1], 1, 1) == 'c' then return {0, tonumber(ends[2]) - now, 0, '', queue, '', '', '', k.c, at} end
-  local v = call('HMGET', KEYS[1], 'm', 'o')
-  return {0, tonumber(ends[2]) - now, math.max(now - k.t, 0), v[1] or '', queue, '', v[2] or '', '', k.c, at}
+  if enqueue == '1' then enter_queue(queue, locker .. text, now, queue_ms) end
+  local waiting = call('ZCARD', queue)
+  if k.state == held then return {0, k.ends - now, math.max(now - k.token, 0), k.holder, waiting, '', k.locker} end
+  local at = (k.state == cooling or k.weights > k.weights_held) and place(queue, locker .. text) or nil
+  if k.state ~= shared then return {0, k.ends - now, 0, '', waiting, '', '', '', 0, at} end
+  if string.sub(k.head, 1, 26) == id then call('HSET', hash, 'w', id .. ' ' .. string.format('%.0f', now)) end
+  local first = call('ZRANGE', shares, 0, 0, 'WITHSCORES')
+  local left = tonumber(first[2]) - now -- the earliest time at which the request may fit
+  if cools(first[1]) then return {0, left, 0, '', waiting, '', '', '', k.weights, at} end
+  local by = call('HMGET', hash, 'm', 'o')
+  return {0, left, math.max(now - k.token, 0), by[1] or '', waiting, '', by[2] or '', '', k.weights, at}
 end
 
-local opens = k.s ~= 's'
+local opens = k.state ~= shared
 if opens then -- an operator may have deleted the hash of a phase, and not the set
-  local left = call('ZRANGE', KEYS[3], 0, share_step - 1)
-  remove_shares(KEYS[3], left)
-  if left[share_step] then return more end
+  local old = call('ZRANGE', shares, 0, share_step - 1)
+  remove_shares(hash, shares, old)
+  if old[share_step] then return more end
 end
-local waits = call('ZCARD', KEYS[2]) > 0 -- before all writes: a queue of another type ends the script here
-if opens then open_phase(k, id) end
-admit(k, text, locker, now + lease, lease, ARGV[5])
-if ARGV[4] == '1' then call('ZREM', KEYS[2], locker .. text) end -- otherwise the request never entered the queue
+local waits = call('ZCARD', queue) > 0 -- before all writes: a queue of another type ends the script here
+if opens then open_phase(key, k, id) end
+admit(key, k, text, locker, now + lease, lease, holder)
+if enqueue == '1' then call('ZREM', queue, locker .. text) end -- otherwise the request never entered the queue
 if opens and waits or k.swept then -- other requests in the queue may fit now
-  serve(k, '', ARGV[7], ARGV[8], ARGV[9]) -- planted:share-brings-others
+  serve(key, k, '', reservation, peers) -- planted:share-brings-others
 end
-return {1, k.t, 1, k.a and 1 or 0, k.p and 1 or 0, k.h, now}
+return {1, k.token, 1, k.abandoned and 1 or 0, k.waker and 1 or 0, k.owner, now}

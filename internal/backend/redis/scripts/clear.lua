@@ -1,58 +1,59 @@
 -- clear.lua: free a key that is not held, and forget its record.
--- KEYS[1]=hash KEYS[2]=queue KEYS[3]=shares
--- ARGV: 1 retention ms, 2 reservation µs, 3 channel prefix, 4 PUBLISH counts all receivers (1|0),
---       5 the token that inspect.lua returned, 'bad' if the hash could not be read, or '',
---       6 the key was done then (1|0), 7 id of this clear, or ''
+-- keep_ms: how long the free key is kept · reservation µs · channels: their prefix · counts_all:
+--   PUBLISH counts all receivers (1|0) · seen: the token that inspect.lua returned, 'bad' if the hash
+--   could not be read, or '' · seen_done: the key was done then (1|0) · id of this clear
 -- Returns 1 cleared, or nothing to clear · 0 held · 2 changed since inspect.lua read it · more, see
---   sweep.lua
--- The greatest token is kept if it can be read. A hold whose end cannot be read counts as not held,
+--   share.lua
+-- The greatest token is kept if it can be read. A hold whose end cannot be read is not a hold here,
 -- because its holder cannot renew it.
 -- include parts/plain.lua
 -- include parts/number.lua
--- include parts/lease.lua
+-- include parts/key.lua
 -- include parts/load.lua
--- include parts/pass.lua
--- include parts/free.lua
--- include parts/sweep.lua
+-- include parts/queue.lua
+-- include parts/share.lua
 -- include parts/shares.lua
-if ARGV[7] ~= '' and string.find(load(KEYS[1]).l, ARGV[7], 1, true) then return 1 end -- a repeat: the key may have changed since the first copy
-local k = load_shares()
+local hash, queue, shares = unpack(KEYS)
+local keep_ms, reservation, channels, counts_all, seen, seen_done, id = unpack(ARGV)
+local key, peers = {hash = hash, queue = queue, shares = shares}, {channels = channels, counts_all = counts_all == '1'}
+if string.find(load(hash).ended, id, 1, true) then return 1 end -- a repeat: the key may have changed since the first copy
+local k = load_shares(key)
 if k.more then return more end
-call('ZCARD', KEYS[2]) -- before most writes: a queue of another type ends the script here
-pass_phase(k, ARGV[2], ARGV[3], ARGV[4])
-if ARGV[5] == 'bad' then
+call('ZCARD', queue) -- before most writes: a queue of another type ends the script here
+pass_phase(key, k, reservation, peers)
+if seen == 'bad' then
   if not k.bad then return 2 end
-elseif ARGV[5] ~= '' and ((k.s == 'h' and k.t or k.f) ~= tonumber(ARGV[5]) or (k.s == 'd') ~= (ARGV[6] == '1')) then
+elseif seen ~= '' and ((k.state == held and k.token or k.greatest) ~= tonumber(seen) or (k.state == done) ~= (seen_done == '1')) then
   return 2
 end
-if k.s == 'h' and k.live or k.u > 0 then return 0 end
-if k.s == 's' then -- all shares cool, or the key cannot be read
-  local members, shares = {}, call('ZRANGE', KEYS[3], 0, share_step - 1, 'WITHSCORES')
-  for i = 1, #shares, 2 do
-    if k.bad and string.byte(shares[i]) ~= 99 and tonumber(shares[i + 1]) > now then return 0 end -- 99 is 'c': the share cools
-    members[#members + 1] = shares[i]
+if k.state == held and k.live or k.weights_held > 0 then return 0 end
+if k.state == shared then -- all shares cool, or the key cannot be read
+  local members, some = {}, call('ZRANGE', shares, 0, share_step - 1, 'WITHSCORES')
+  for i = 1, #some, 2 do
+    if k.bad and not cools(some[i]) and tonumber(some[i + 1]) > k.now then return 0 end
+    members[#members + 1] = some[i]
   end
-  k.c = k.c - remove_shares(KEYS[3], members)
+  k.weights = k.weights - remove_shares(hash, shares, members)
   if members[share_step] then
-    if not k.bad then call('HSET', KEYS[1], 'c', k.c) end
+    if not k.bad then call('HSET', hash, 'c', k.weights) end
     return more
   end
 end
-if call('PTTL', KEYS[1]) == -2 then
-  if ARGV[7] ~= '' then remember('', ARGV[7]) end -- otherwise a late duplicate would clear newer data of the key
+if call('PTTL', hash) == -2 then
+  remember(hash, '', id) -- otherwise a late duplicate would clear newer data of the key
   return 1
 end
-call('PEXPIRE', KEYS[1], ARGV[1])
-call('HDEL', KEYS[1], 'a', 'm', 'g', 'n', 'r', 'e')
-if k.bad then call('HDEL', KEYS[1], 't', 'f') end
-if k.s == 'h' or k.bad then call('HSET', KEYS[1], 'f', k.f) end -- an expired hold may have used all its tokens
-if k.s == 'h' and k.bad then call('PUBLISH', ARGV[3] .. k.o, 'v' .. k.h) end -- the holder then renews at once, and the reply is that its lease is lost
-if k.s == 's' then call('HDEL', KEYS[1], 'c', 'u', 'w') end
-if k.s ~= 'r' or k.bad then
-  pass_on(ARGV[2], ARGV[3], ARGV[4])
+call('PEXPIRE', hash, keep_ms)
+call('HDEL', hash, 'a', 'm', 'g', 'n', 'r', 'e')
+if k.bad then call('HDEL', hash, 't', 'f') end
+if k.state == held or k.bad then call('HSET', hash, 'f', k.greatest) end -- an expired hold may have used all its tokens
+if k.state == held and k.bad then notify(peers, k.locker, 'v' .. k.owner) end -- the holder then renews at once, and the reply is that its lease is lost
+if k.state == shared then call('HDEL', hash, 'c', 'u', 'w') end
+if k.state ~= reserved or k.bad then
+  free(hash, queue, reservation, peers)
 else
-  outlive(math.ceil(ARGV[2] / 1000) + minute) -- as in pass.lua
+  outlive(hash, math.ceil(reservation / 1000) + minute) -- as in reserve
 end
-if k.p then outlive(parked) end
-if ARGV[7] ~= '' then remember(k.l, ARGV[7]) end
+if k.waker then outlive(hash, waker_ttl) end
+remember(hash, k.ended, id)
 return 1

@@ -13,18 +13,19 @@ if #KEYS > releases then -- before all writes, because an error of TIME ends the
   reply[1] = token
 end
 for i = 1, releases do
-  local value = redis.pcall('GET', KEYS[i])
-  if type(value) == 'string' and string.sub(value, 1, 28) == 'h' .. ARGV[1 + i] .. ' ' then -- planted:deal-own-hold
+  local grant, value = ARGV[1 + i], redis.pcall('GET', KEYS[i])
+  if type(value) == 'string' and string.sub(value, 1, 28) == 'h' .. grant .. ' ' then -- planted:deal-own-hold
     value = redis.pcall('DEL', KEYS[i])
   end
   if value ~= 1 then reply[#reply + 1] = i end
 end
-local arg = 2 + releases
+local at = 2 + releases
 for i = releases + 1, #KEYS do
-  local set = redis.pcall('SET', KEYS[i], 'h' .. ARGV[arg] .. ' ' .. token .. ' ' .. ARGV[arg + 1], 'PX', ARGV[arg + 2], 'NX')
+  local request, terms, retention_ms = ARGV[at], ARGV[at + 1], ARGV[at + 2]
+  local set = redis.pcall('SET', KEYS[i], 'h' .. request .. ' ' .. token .. ' ' .. terms, 'PX', retention_ms, 'NX')
   if not set or set.err then -- planted:deal-tells
     reply[#reply + 1] = i
   end
-  arg = arg + 3
+  at = at + 3
 end
 return reply

@@ -1,7 +1,6 @@
 -- park.lua: add an entry to the parked entries of a key that another request has. An entry that is
--- parked again keeps its place, and no longer counts as woken.
--- KEYS[1]=hash KEYS[2]=parked entries KEYS[3]=woken entries
--- ARGV: 1 entry, 2 maximum number of entries, 3 retention ms of all entries, 4 locker id
+-- parked again keeps its place, and is no longer woken.
+-- entry · most: maximum number of entries · keep_ms: retention of all entries · locker id
 -- Returns one of
 --   {0} no request has the key; nothing was written
 --   {1, number of entries, parked for µs: the oldest} full
@@ -10,28 +9,30 @@
 -- or the error BADFIELD and the name of a field that cannot be read.
 -- include parts/plain.lua
 -- include parts/number.lua
--- include parts/lease.lua
+-- include parts/key.lua
 -- include parts/load.lua
--- include parts/pass.lua
+-- include parts/queue.lua
 -- include parts/parked.lua
-local entry, keep = ARGV[1], tonumber(ARGV[3])
-local k = load(KEYS[1], true)
+local hash, parked, woken = unpack(KEYS)
+local entry, most, keep_ms, locker = unpack(ARGV)
+local k = load(hash, true)
+local now = k.now
 if k.bad then return {err = 'BADFIELD ' .. k.bad} end
 if not k.live then return {0} end
-call('ZCARD', KEYS[3]) -- before all writes: a set of another type ends the script here
-local since, count = call('ZSCORE', KEYS[2], entry), call('ZCARD', KEYS[2])
+call('ZCARD', woken) -- before all writes: a set of another type ends the script here
+local since, count = call('ZSCORE', parked, entry), call('ZCARD', parked)
 if not since then
-  if count >= tonumber(ARGV[2]) then
-    local _, age = oldest(KEYS[2])
+  if count >= tonumber(most) then
+    local _, age = oldest(parked, now)
     return {1, count, age}
   end
   since, count = now, count + 1
-  call('ZADD', KEYS[2], now, entry) -- first, because maxmemory may refuse it
+  call('ZADD', parked, now, entry) -- first, because maxmemory may refuse it
 end
-if call('PTTL', KEYS[2]) < keep then call('PEXPIRE', KEYS[2], keep) end
-call('ZREM', KEYS[3], entry) -- planted:parked-in-its-place
-fields(KEYS[1], 's') -- a string becomes a hash
-if k.p ~= ARGV[4] then call('HSET', KEYS[1], 'p', ARGV[4]) end
-outlive(parked)
-local _, age = oldest(KEYS[2])
-return {2, call('ZRANK', KEYS[2], entry), count, parked_for(since), age}
+if call('PTTL', parked) < tonumber(keep_ms) then call('PEXPIRE', parked, keep_ms) end
+call('ZREM', woken, entry) -- planted:parked-in-its-place
+fields(hash, 's') -- a string becomes a hash
+if k.waker ~= locker then call('HSET', hash, 'p', locker) end
+outlive(hash, waker_ttl)
+local _, age = oldest(parked, now)
+return {2, call('ZRANK', parked, entry), count, parked_for(since, now), age}

@@ -1,84 +1,85 @@
 -- release_share.lua: end a share, or withdraw a request for one: its queue entry, its reservation
 -- or its share.
--- KEYS[1]=hash KEYS[2]=queue KEYS[3]=shares
--- ARGV: 1 text of the request, see shares.lua,
---       2 locker id if the request may be in the queue, otherwise '',
---       3 retention ms of a free key, 4 remember the id (1|0), 5 reservation µs, 6 channel prefix,
---       7 PUBLISH counts all receivers (1|0),
---       8 cooldown µs: the weight of the share counts during it,
---       9 notification for the locker that parked the last entry, sent if parked entries may fit
---       now, or ''
+-- text of the request, see shares.lua · locker id if the request may be in the queue, otherwise '' ·
+--   keep_ms: how long the free key is kept · repeated: remember the id (1|0) · reservation µs ·
+--   channels: their prefix · counts_all: PUBLISH counts all receivers (1|0) · cooldown µs: the weight of
+--   the share counts during it · wake: notification for the locker that parked the last entry, sent
+--   if parked entries may fit now, or ''
 -- Returns 1 released · {1, 1} released, no request waits, and the key may have parked entries
---   · 0 no share, no effect · more, see sweep.lua
+--   · 0 no share, no effect · more, see share.lua
 -- include parts/plain.lua
 -- include parts/number.lua
--- include parts/lease.lua
+-- include parts/key.lua
 -- include parts/load.lua
--- include parts/pass.lua
--- include parts/sweep.lua
+-- include parts/queue.lua
+-- include parts/share.lua
 -- include parts/shares.lua
-local text, cooldown = ARGV[1], tonumber(ARGV[8])
+local hash, queue, shares = unpack(KEYS)
+local text, locker, keep_ms, repeated, reservation, channels, counts_all, cooldown, wake = unpack(ARGV)
+cooldown = tonumber(cooldown)
+local key, peers = {hash = hash, queue = queue, shares = shares}, {channels = channels, counts_all = counts_all == '1'}
 local id, _, weight = share_of(text)
-local k = load_shares()
+local k = load_shares(key)
+local now = k.now
 if k.more then return more end
-local left = ARGV[2] ~= '' and call('ZREM', KEYS[2], ARGV[2] .. text) == 1
-local own = k.s == 's' and call('ZSCORE', KEYS[3], text)
-local ours = own or k.s == 'r' and k.h == id
-if k.bad and k.s == 's' then -- only removes the share: an operator must clear the key
+local left = locker ~= '' and call('ZREM', queue, locker .. text) == 1
+local own = k.state == shared and call('ZSCORE', shares, text)
+local ours = own or k.state == reserved and k.owner == id
+if k.bad and k.state == shared then -- only removes the share: an operator must clear the key
   if not own then return 0 end
-  call('ZREM', KEYS[3], text)
-  call('HDEL', KEYS[1], id)
-  if ARGV[4] == '1' then remember(k.l, id) end
+  call('ZREM', shares, text)
+  call('HDEL', hash, id)
+  if repeated == '1' then remember(hash, k.ended, id) end
   return 1
 end
 if own then
-  k.u, k.freed = k.u - weight, text
+  k.weights_held, k.freed = k.weights_held - weight, text
   if cooldown > 0 then
     k.freed = 'c' .. text
-    k.d = math.max(k.d, cooldown)
-    keep_shares(k) -- first, see renew.lua
-    call('HSET', KEYS[1], 'd', k.d)
-    if call('ZADD', KEYS[3], 'GT', now + cooldown, 'c' .. text) == 0 then k.c = k.c - weight end -- a share of an earlier grant of this id cools already
-    call('HSET', KEYS[1], 'c' .. id, call('HGET', KEYS[1], id) or '') -- planted:cooldown-before-the-end
+    k.length = math.max(k.length, cooldown)
+    keep_shares(key, k) -- first, see renew.lua
+    call('HSET', hash, 'd', k.length)
+    if call('ZADD', shares, 'GT', now + cooldown, 'c' .. text) == 0 then k.weights = k.weights - weight end -- a share of an earlier grant of this id cools already
+    call('HSET', hash, 'c' .. id, call('HGET', hash, id) or '') -- planted:cooldown-before-the-end
   else
-    k.c = k.c - weight
+    k.weights = k.weights - weight
   end
-  call('ZREM', KEYS[3], text)
-  call('HDEL', KEYS[1], id)
-  if k.c > 0 then
-    k.x = tonumber(call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')[2]) -- planted:latest-end
-    call('HSET', KEYS[1], 'c', k.c, 'u', k.u, 'x', k.x)
-    if k.v then end_revocation(k) end -- planted:revocation-ends
-    keep_cooling(k)
+  call('ZREM', shares, text)
+  call('HDEL', hash, id)
+  if k.weights > 0 then
+    k.ends = tonumber(call('ZRANGE', shares, -1, -1, 'WITHSCORES')[2]) -- planted:latest-end
+    call('HSET', hash, 'c', k.weights, 'u', k.weights_held, 'x', k.ends)
+    if k.revoked then end_revocation(key, k) end -- planted:revocation-ends
+    keep_cooling(key, k)
   end
 end
-local queue = call('ZCARD', KEYS[2])
-if ours and k.c <= 0 then
-  if ARGV[4] ~= '1' and k.l == '' and not k.p and not k.a and queue == 0 and now > math.max(k.f, k.t) then -- as in release.lua
-    call('DEL', KEYS[1])
+local waiting = call('ZCARD', queue)
+if ours and k.weights <= 0 then
+  if repeated ~= '1' and k.ended == '' and not k.waker and not k.abandoned and waiting == 0 and now > math.max(k.greatest, k.token) then -- as in release.lua
+    call('DEL', hash)
     return 1
   end
-  close_phase(k)
-  if not k.a then call('PEXPIRE', KEYS[1], ARGV[3]) end
+  close_phase(key, k)
+  if not k.abandoned then call('PEXPIRE', hash, keep_ms) end
 end
-if ARGV[4] == '1' then
-  if ours or not k.bad then remember(k.l, id) end -- an unreadable hash grants nothing, so its TTL must not be extended
-elseif ours and k.s == '' and k.l ~= '' then
-  outlive(minute)
+if repeated == '1' then
+  if ours or not k.bad then remember(hash, k.ended, id) end -- an unreadable hash grants nothing, so its TTL must not be extended
+elseif ours and k.state == '' and k.ended ~= '' then
+  outlive(hash, minute)
 end
-if ours and k.s == '' and k.p then outlive(parked) end
+if ours and k.state == '' and k.waker then outlive(hash, waker_ttl) end
 local served = 0
-if k.s == 's' and not k.v then
-  served = serve(k, '', ARGV[5], ARGV[6], ARGV[7]) -- planted:share-served
-elseif ours and k.s == '' then
-  served = reserve(ARGV[5], ARGV[6], ARGV[7]) and 1 or 0
+if k.state == shared and not k.revoked then
+  served = serve(key, k, '', reservation, peers) -- planted:share-served
+elseif ours and k.state == '' then
+  served = reserve(hash, queue, reservation, peers) and 1 or 0
 else
-  pass_phase(k, ARGV[5], ARGV[6], ARGV[7])
-  if left and k.live and k.s == 'c' then announce(k.x, ARGV[6], ARGV[7]) end
+  pass_phase(key, k, reservation, peers)
+  if left and k.live and k.state == cooling then announce(queue, k.ends, now, peers) end
 end
 -- Parked entries may fit now, unless the share cools. If the last request in the queue of a shared
 -- key is withdrawn, the releases before it did not report the entries.
-local room = ours and cooldown == 0 or left and k.s == 's'
-if not k.p or served > 0 or not room or k.v or call('ZCARD', KEYS[2]) > 0 then return ours and 1 or 0 end
-if ARGV[9] ~= '' then call('PUBLISH', ARGV[6] .. k.p, ARGV[9]) end
+local room = ours and cooldown == 0 or left and k.state == shared
+if not k.waker or served > 0 or not room or k.revoked or call('ZCARD', queue) > 0 then return ours and 1 or 0 end
+if wake ~= '' then notify(peers, k.waker, wake) end
 return ours and {1, 1} or 0

@@ -1,30 +1,33 @@
 -- renew_share.lua: extend a share.
--- KEYS[1]=hash KEYS[2]=queue, not used KEYS[3]=shares
--- ARGV: 1 text of the request, see shares.lua, 2 lease µs, 3 '', or the holder text of the hold
---       that the share was handed off to
+-- text of the request, see shares.lua · lease µs · holder: '', or the holder text of the hold that the
+--   share was handed off to
 -- Returns {1} kept · {0} lost · {2} revoked, or {string} if the key cannot be read, as renew.lua
 -- does. An expired share is never revived, and no share is made shorter.
 -- include parts/plain.lua
 -- include parts/number.lua
--- include parts/lease.lua
+-- include parts/key.lua
 -- include parts/load.lua
--- include parts/pass.lua
--- include parts/sweep.lua
+-- include parts/queue.lua
+-- include parts/share.lua
 -- include parts/shares.lua
-local text, lease, holder = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local hash, shares = unpack(KEYS)
+local text, lease, holder = unpack(ARGV)
+lease = tonumber(lease)
+local key = {hash = hash, shares = shares}
 local id = share_of(text)
-local k = load(KEYS[1], true)
-local till = k.s == 's' and call('ZSCORE', KEYS[3], text)
-if not till or tonumber(till) <= now then return {0} end -- planted:renewal-of-own-share
+local k = load(hash, true)
+local now = k.now
+local ends = k.state == shared and call('ZSCORE', shares, text)
+if not ends or tonumber(ends) <= now then return {0} end -- planted:renewal-of-own-share
 if k.bad then return {k.bad} end
-if k.v then return {2} end
-local v = call('HMGET', KEYS[1], 'd', id)
-k.d = math.max(tonumber(v[1] or 0) or 0, lease)
-keep_shares(k) -- first, because a script may continue at maxmemory if its first write needs no memory
-call('ZADD', KEYS[3], 'GT', now + lease, text)
-if now + lease > k.x then call('HSET', KEYS[1], 'x', now + lease, 'd', k.d) else call('HSET', KEYS[1], 'd', k.d) end
+if k.revoked then return {2} end
+local length, data = unpack(call('HMGET', hash, 'd', id), 1, 2)
+k.length = math.max(tonumber(length or 0) or 0, lease)
+keep_shares(key, k) -- first, because a script may continue at maxmemory if its first write needs no memory
+call('ZADD', shares, 'GT', now + lease, text)
+if now + lease > k.ends then call('HSET', hash, 'x', now + lease, 'd', k.length) else call('HSET', hash, 'd', k.length) end
 if holder ~= '' then
-  local locker = string.match(v[2] or '', '^[^\n]*')
-  call('HSET', KEYS[1], id, locker .. '\n' .. string.format('%.0f', now) .. '\n' .. holder, 'm', holder, 'o', locker)
+  local locker = string.match(data or '', '^[^\n]*')
+  call('HSET', hash, id, locker .. '\n' .. string.format('%.0f', now) .. '\n' .. holder, 'm', holder, 'o', locker)
 end
 return {1}

@@ -1,41 +1,41 @@
 -- rotate.lua: release an exclusive key and request it again for the next waiter of the same
 -- process. Other processes in the queue get the key first.
--- KEYS[1]=hash KEYS[2]=queue
--- ARGV: 1 grant id, 2 last token used, 3 retention ms, 4 remember the id (1|0), 5 reservation µs,
---       6 channel prefix, 7 PUBLISH counts all receivers (1|0), 8 id of the next request,
---       9 locker id, 10 lease µs, 11 enter the queue (1|0), 12 holder text,
---       13 retention ms of an abandoned hold, 14 retention ms of the queue
+-- grant_id · token: the last one used · keep_ms: how long the free key is kept · repeated: remember the
+--   grant (1|0) · reservation µs · channels: their prefix · counts_all: PUBLISH counts all receivers
+--   (1|0) · then for the next request as in acquire.lua: request, locker, lease, enqueue, holder,
+--   retention_ms, queue_ms
 -- Returns a list: released (1) or not the holder, no effect (0), followed by the elements that
 -- acquire.lua would return for the next request
 -- include parts/plain.lua
 -- include parts/number.lua
--- include parts/lease.lua
+-- include parts/key.lua
 -- include parts/load.lua
 -- include parts/grant.lua
--- include parts/pass.lua
--- include parts/free.lua
-local grant_id, request, locker = ARGV[1], ARGV[8], ARGV[9]
-local k = load(KEYS[1])
-if k.s ~= 'h' or k.h ~= grant_id then
+-- include parts/queue.lua
+local hash, queue = unpack(KEYS)
+local grant_id, token, keep_ms, repeated, reservation, channels, counts_all, request, locker, lease, enqueue, holder, retention_ms, queue_ms = unpack(ARGV)
+local peers = {channels = channels, counts_all = counts_all == '1'}
+local k = load(hash)
+if k.state ~= held or k.owner ~= grant_id then
   -- A repeat returns the grant of the next request, and never adds that request to the queue again.
-  if ARGV[4] == '1' then remember(k.l, grant_id) end
-  if k.s == 'h' and k.h == request and k.live and not k.v then
-    call('HDEL', KEYS[1], 'h') -- first, see renew.lua; a write, because WAIT counts only the writes of its own connection
-    call('HSET', KEYS[1], 'h', request)
-    return {0, 1, k.t, 1, k.a and 1 or 0, k.p and 1 or nil}
+  if repeated == '1' then remember(hash, k.ended, grant_id) end
+  if k.state == held and k.owner == request and k.live and not k.revoked then
+    call('HDEL', hash, 'h') -- first, see renew.lua; a write, because WAIT counts only the writes of its own connection
+    call('HSET', hash, 'h', request)
+    return {0, 1, k.token, 1, k.abandoned and 1 or 0, k.waker and 1 or nil}
   end
-  return {0, 0, 0, 0, '', call('ZCARD', KEYS[2])} -- busy with 0 µs remaining, so the process sends its request again at once
+  return {0, 0, 0, 0, '', call('ZCARD', queue)} -- busy with 0 µs remaining, so the process sends its request again at once
 end
-call('PEXPIRE', KEYS[1], ARGV[3]) -- first, see renew.lua
-call('HDEL', KEYS[1], 'a', 'm', 'g')
-call('HSET', KEYS[1], 'f', ARGV[2])
-if ARGV[4] == '1' then remember(k.l, grant_id) elseif k.l ~= '' then outlive(minute) end
-if k.p then outlive(parked) end
-local reserved = pass_on(ARGV[5], ARGV[6], ARGV[7])
-if string.find(k.l, request, 1, true) then return {1, 5} end -- a late duplicate, and the next request has ended too
-if reserved then
-  if ARGV[11] == '1' then enqueue(locker .. request, ARGV[14]) end
-  return {1, 0, tonumber(ARGV[5]), 0, '', call('ZCARD', KEYS[2])}
+call('PEXPIRE', hash, keep_ms) -- first, see renew.lua
+call('HDEL', hash, 'a', 'm', 'g')
+call('HSET', hash, 'f', token)
+if repeated == '1' then remember(hash, k.ended, grant_id) elseif k.ended ~= '' then outlive(hash, minute) end
+if k.waker then outlive(hash, waker_ttl) end
+local other = free(hash, queue, reservation, peers)
+if string.find(k.ended, request, 1, true) then return {1, 5} end -- a late duplicate, and the next request has ended too
+if other then
+  if enqueue == '1' then enter_queue(queue, locker .. request, k.now, queue_ms) end
+  return {1, 0, tonumber(reservation), 0, '', call('ZCARD', queue)}
 end
-local f = math.max(tonumber(ARGV[2]), k.t) -- k.t is greater if this is a late duplicate and its id was granted again
-return {1, unpack(grant(f, nil, false, request, locker, ARGV[10], ARGV[12], ARGV[13], k.p))}
+local greatest = math.max(tonumber(token), k.token) -- k.token is greater if this is a late duplicate and its id was granted again
+return {1, 1, grant(hash, greatest, nil, k.now, request, locker, lease, holder, retention_ms), 1, 0, k.waker and 1 or nil}

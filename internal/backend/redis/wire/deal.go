@@ -29,7 +29,7 @@ var (
 	acquireRequest, acquireLocker   = Acquire.at("request"), Acquire.at("locker")
 	acquireHolder, acquireRetention = Acquire.at("holder"), Acquire.at("retention_ms")
 	acquirePlain                    = Acquire.at("plain")
-	releaseGrant, releasePlain      = Release.at("grant"), Release.at("plain")
+	releaseGrant, releasePlain      = Release.at("grant_id"), Release.at("plain")
 )
 
 // SetNotPlain makes a command that deal.lua did not run an ordinary one of its own script.

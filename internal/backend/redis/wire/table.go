@@ -61,7 +61,7 @@ func mode(r *backend.AcquireRequest) *string {
 }
 
 // Renew extends leases, see backend.RenewRequest. It has the arguments once for each key.
-var Renew = script("renew", []KeyName{Hash}, "grant", "lease", "retention_ms", "handed_off").acked(0, "")
+var Renew = script("renew", []KeyName{Hash}, "grant_id", "lease", "retention_ms", "handed_off").acked(0, "")
 
 // Renewals divides a batch of requests into commands. A command renews up to per keys without shares
 // that follow each other, or one share. keys has the number of keys of each command. In a cluster per
@@ -110,7 +110,7 @@ func handedOff(r *backend.RenewRequest) string {
 
 // Release ends a hold, see backend.ReleaseRequest.
 var Release = script("release", []KeyName{Hash, Queue},
-	"grant", "token", "abandon", "retention_ms", "repeated", "reservation", "channels", "counts_all", "cooldown", "plain")
+	"grant_id", "token", "abandon", "retention_ms", "repeated", "reservation", "channels", "counts_all", "cooldown", "plain")
 
 // Release ends a hold of a key without shares. cooldown is the rest of MinHold.
 func (s *Sender) Release(r *backend.ReleaseRequest, cooldown time.Duration, c *Room) Command {
@@ -125,7 +125,7 @@ func (s *Sender) Release(r *backend.ReleaseRequest, cooldown time.Duration, c *R
 
 // Rotate ends a hold and requests the key again, see backend.ReleaseRequest.Next.
 var Rotate = script("rotate", []KeyName{Hash, Queue},
-	"grant", "token", "keep_ms", "repeated", "reservation", "channels", "counts_all",
+	"grant_id", "token", "keep_ms", "repeated", "reservation", "channels", "counts_all",
 	"request", "locker", "lease", "enqueue", "holder", "retention_ms", "queue_ms").acked(1, "lease")
 
 // Rotate ends a hold and requests the key again for r.Next.
@@ -148,7 +148,7 @@ func (s *Sender) Withdraw(r *backend.WithdrawRequest) Command {
 }
 
 // Complete ends a hold and stores its record, see backend.CompleteRequest.
-var Complete = script("complete", []KeyName{Hash, Queue}, "grant", "record", "keep_ms", "token", "channels", "repeated", "plain").acked(0, "")
+var Complete = script("complete", []KeyName{Hash, Queue}, "grant_id", "record", "keep_ms", "token", "channels", "repeated", "plain").acked(0, "")
 
 // Complete ends a hold and stores its record.
 func (s *Sender) Complete(r *backend.CompleteRequest) Command {
@@ -164,7 +164,7 @@ func (s *Sender) Adopt(r *backend.AdoptRequest) Command {
 }
 
 // Interim stores an interim answer, see backend.InterimRequest.
-var Interim = script("interim", []KeyName{Hash, Queue}, "grant", "attempt", "answer", "channels")
+var Interim = script("interim", []KeyName{Hash, Queue}, "grant_id", "attempt", "answer", "channels")
 
 // Interim stores an interim answer.
 func (s *Sender) Interim(r *backend.InterimRequest) Command {
@@ -172,7 +172,7 @@ func (s *Sender) Interim(r *backend.InterimRequest) Command {
 }
 
 // Revoke revokes a hold or all shares.
-var Revoke = script("revoke", []KeyName{Hash, Queue, Shares}, "channels", "id", "from", "skip")
+var Revoke = script("revoke", []KeyName{Hash, Shares}, "channels", "id", "from", "skip")
 
 // RevokeStep is a step of a revocation: how far the notification of the holders of shares got. The
 // zero value is the first step.
@@ -229,7 +229,7 @@ func (s *Sender) Park(r *backend.ParkRequest) Command {
 }
 
 // Unpark removes entries and marks others, see backend.UnparkRequest. Its last argument is repeated.
-var Unpark = script("unpark", []KeyName{Hash, Parked, Woken}, "woken", "prefix", "fresh", "marked", "entries")
+var Unpark = script("unpark", []KeyName{Hash, Parked, Woken}, "wanted", "prefix", "fresh", "marked", "entries")
 
 // Unpark removes entries and marks others.
 func (*Sender) Unpark(r *backend.UnparkRequest) Command {
@@ -259,7 +259,7 @@ func (s *Sender) AcquireShare(r *backend.AcquireRequest) Command {
 }
 
 // RenewShare extends a share.
-var RenewShare = script("renew_share", []KeyName{Hash, Queue, Shares}, "text", "lease", "holder").acked(0, "")
+var RenewShare = script("renew_share", []KeyName{Hash, Shares}, "text", "lease", "holder").acked(0, "")
 
 func renewShare(r *backend.RenewRequest) Command {
 	return RenewShare.command(r.Key, ShareText(r.ID, r.Share), micros(r.Lease), r.Holder)

@@ -1,6 +1,9 @@
 package wire_test
 
 import (
+	"reflect"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -69,6 +72,34 @@ func TestCommands(t *testing.T) {
 	for _, s := range wire.Scripts() {
 		if !seen[s] {
 			t.Errorf("there is no command of %s", s.Name)
+		}
+	}
+}
+
+var names = regexp.MustCompile(`(?m)^ *local ([a-z_, ]+) = unpack\((KEYS|ARGV)(?:, [^)]*)?\)$`)
+
+// TestNames checks that each script gives its keys and arguments the names of the table.
+func TestNames(t *testing.T) {
+	keys := []string{wire.Hash: "hash", wire.Queue: "queue", wire.Shares: "shares", wire.Parked: "parked", wire.Woken: "woken"}
+	for _, s := range wire.Scripts() {
+		want := map[string][]string{"ARGV": s.Args}
+		for _, k := range s.Keys {
+			want["KEYS"] = append(want["KEYS"], keys[k])
+		}
+		switch s { // these repeat keys or arguments
+		case wire.Renew:
+			delete(want, "KEYS")
+		case wire.Unpark:
+			want["ARGV"] = s.Args[:len(s.Args)-1]
+		case wire.Deal:
+			continue
+		}
+		got := map[string][]string{}
+		for _, m := range names.FindAllStringSubmatch(s.Text, -1) {
+			got[m[2]] = strings.Split(m[1], ", ")
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s.lua has the names %q, want %q", s.Name, got, want)
 		}
 	}
 }

@@ -8,40 +8,40 @@
 --     <fingerprint><holder text><record>
 -- Each form is one line, with one space in place of the line break. acquire.lua stores a plain hold
 -- for a key without data. complete.lua replaces the second form by a plain record. In every other
--- state a key is a hash, see lease.lua.
+-- state a key is a hash, see key.lua.
 --
 -- A string remembers no ended ids. So acquire.lua stores a plain hold only for the first send of a
 -- request. The scripts that end a request that was sent again remember its id in a hash. A run of a
 -- once key leaves a plain record or a hash. SET NX fails on both, so a late duplicate of
 -- acquire.lua grants nothing.
 
--- Returns the fields of lease.lua that a string contains. Returns nil for a string that no script
--- writes.
+-- Returns what a string contains, by the names of the fields of a hash. Returns nil for a string that
+-- no script writes.
 local function parse(value)
-  local s, h, t, d, x, o, rest = string.match(value, '^([ho])(%w+) (%d+) (%d+) (%d+) (%S+) (.*)$')
-  if not s then
-    local e, t, f, g, m, at = string.match(value, '^d(%w+) (%d+) (%d+) (%d+) (%d+) ()')
-    if not e or #e ~= 26 or #t > 16 or #f > 16 or at + g + m - 1 > #value then return nil end
-    local holder, record = at + g, at + g + m -- the positions at which they begin
+  local form, grant, token, length, ends, locker, rest = string.match(value, '^([ho])(%w+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+  if not form then
+    local by, first, used, fingerprint, holder, at = string.match(value, '^d(%w+) (%d+) (%d+) (%d+) (%d+) ()')
+    if not by or #by ~= 26 or #first > 16 or #used > 16 or at + fingerprint + holder - 1 > #value then return nil end
+    local holder_at, record_at = at + fingerprint, at + fingerprint + holder
     return {
-      s = 'd', e = e, t = t, f = f, n = '1', g = holder > at and string.sub(value, at, holder - 1) or nil,
-      m = string.sub(value, holder, record - 1), r = string.sub(value, record),
+      s = 'd', e = by, t = first, f = used, n = '1', g = holder_at > at and string.sub(value, at, holder_at - 1) or nil,
+      m = string.sub(value, holder_at, record_at - 1), r = string.sub(value, record_at),
     }
   end
-  if #h ~= 26 or #t > 16 or #d > 11 or #x > 16 then return nil end
-  x = tonumber(x)
-  local p = {s = 'h', h = h, t = t, d = d, o = o, m = rest, x = x > 0 and x or t + d}
-  if s == 'o' then
-    local size, at = string.match(rest, '^(%d+) ()')
-    if not size or at + size - 1 > #rest then return nil end
-    local holder = at + size
-    p.n, p.g, p.m = '1', holder > at and string.sub(rest, at, holder - 1) or nil, string.sub(rest, holder)
+  if #grant ~= 26 or #token > 16 or #length > 11 or #ends > 16 then return nil end
+  ends = tonumber(ends)
+  local p = {s = 'h', h = grant, t = token, d = length, o = locker, m = rest, x = ends > 0 and ends or token + length}
+  if form == 'o' then
+    local fingerprint, at = string.match(rest, '^(%d+) ()')
+    if not fingerprint or at + fingerprint - 1 > #rest then return nil end
+    local holder_at = at + fingerprint
+    p.n, p.g, p.m = '1', holder_at > at and string.sub(rest, at, holder_at - 1) or nil, string.sub(rest, holder_at)
   end
   return p
 end
 
 -- Returns the fields of a key that is one string, or nil.
-local function plain(key)
+local function parsed(key)
   local value = redis.pcall('GET', key)
   return type(value) == 'string' and parse(value)
 end
@@ -69,7 +69,7 @@ end
 local function fields(key, ...)
   local v = redis.pcall('HMGET', key, ...)
   if not v.err then return v end
-  local p = plain(key)
+  local p = parsed(key)
   if p then unfold(key, p) end
   return redis.call('HMGET', key, ...) -- a key of another type ends the script here
 end
