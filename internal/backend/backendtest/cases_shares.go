@@ -429,6 +429,16 @@ func sharedOperators() []rule {
 			s.check(s.c.Revoke(s.Context(), &s.job) == nil, "Revoke failed")
 			s.c.hold(&s.job, limited(3, 1))
 		}),
+		fast("a clear serves the waiters for whom an expired share leaves room", func(s *scene) {
+			s.b.listen()
+			s.a.hold(&s.job, limited(2, 1))
+			s.a.hold(&s.job, limited(2, 1), expiring)
+			w := s.b.wait(&s.job, limited(2, 1))
+			time.Sleep(short + 20*time.Millisecond)
+			s.clear(backend.ClearHeld, backend.ClearRequest{Key: &s.job})
+			s.b.hearsTurn(w)
+			s.b.acquire(backend.OutcomeGranted, w)
+		}),
 		fast("a shared key is not cleared while a share has a holder", func(s *scene) {
 			r, phase := s.a.hold(&s.job, reader)
 			s.clear(backend.ClearHeld, backend.ClearRequest{Key: &s.job})

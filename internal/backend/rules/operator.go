@@ -95,8 +95,11 @@ func Clear(k Key, r *backend.ClearRequest, id string, e Env) (Key, backend.Clear
 	if slices.Contains(k.Ended, id) {
 		return k, backend.Cleared, nil
 	}
-	_, closed := k.sweep(e.Now)
+	swept, closed := k.sweep(e.Now)
 	notices := k.passPhase(closed, e)
+	if swept && k.HeldWeights() > 0 && !k.Revoked { // no later request may find that the shares have expired
+		notices = k.serve("", "", e)
+	}
 	same := k.lastToken() == r.Token && (k.State == Done) == r.Done
 	switch {
 	case r.Condition == backend.ClearIfUnreadable || r.Condition == backend.ClearIfSame && !same:

@@ -21,6 +21,7 @@ local k = load_shares(key)
 if k.more then return more end
 call('ZCARD', queue) -- before most writes: a queue of another type ends the script here
 pass_phase(key, k, reservation, peers)
+if k.swept and k.weights_held > 0 and not k.revoked then serve(key, k, '', reservation, peers) end -- no later request may find that the shares have expired
 if seen == 'bad' then
   if not k.bad then return 2 end
 elseif seen ~= '' and ((k.state == held and k.token or k.greatest) ~= tonumber(seen) or (k.state == done) ~= (seen_done == '1')) then
