@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -81,7 +82,7 @@ func (a *all) run(ctx context.Context, keys []string) error {
 	return Exclusive(ctx, a.locks, keys[0], a.rest(), func(ctx context.Context) error {
 		defer func() { // also if an Observer panics
 			if !a.ran { //planted:all-not-cooling
-				a.locks.Internal().SkipMinHold(ctx)
+				access.SkipMinHold(ctx)
 			}
 		}()
 		return a.run(ctx, keys[1:])

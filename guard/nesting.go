@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -12,11 +13,11 @@ import (
 // another key, and its work has not begun. So the call fails at once, and the outer key is free for
 // other work. Inside the run of another Once the work has begun. With AtMostOnce a refusal would be
 // recorded there, so the call waits.
-func (o *OnceOptions) nest(ctx context.Context, locks *lockcore.Locker) {
+func (o *OnceOptions) nest(ctx context.Context) {
 	if o.Terms.Wait != 0 {
 		return
 	}
-	if _, holds := lockcore.Current(ctx); holds && locks.Internal().BeforeWork(ctx) { // Current is cheaper than Internal
+	if access.BeforeWork(ctx) {
 		o.Terms.Wait = lockcore.NoWait //planted:waits-inside-a-hold
 	}
 }

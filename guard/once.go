@@ -239,7 +239,7 @@ func OnceValue[T any](ctx context.Context, locks *lockcore.Locker, key string, o
 		return res, errtext.Wrap(lockcore.ErrNotRun, o.Validate())
 	}
 	o.fill()
-	o.nest(ctx, locks)
+	o.nest(ctx)
 	codec := o.Codec // so that the closure does not move all of o to the heap
 	var stored replay[T]
 	lease, rec, err := claim(ctx, locks, key, lockcore.Claim{

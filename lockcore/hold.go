@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/access"
 )
 
 // overrunAfter is how long a handler may run after its ctx has ended before Overrun is emitted.
@@ -57,7 +59,7 @@ func (h *hold) firstLease() *Lease {
 
 // Value returns the entry of the hold, so that its ctx carries it.
 func (h *hold) Value(key any) any {
-	if key == (holdKey{}) {
+	if key == (access.HoldKey{}) {
 		return &h.entry
 	}
 	return h.Context.Value(key)

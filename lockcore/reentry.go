@@ -8,11 +8,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/testhook"
 )
-
-type holdKey struct{}
 
 // entry is one run inside a hold: the first run, which the hold embeds, or a nested run. The
 // entries of a hold form a tree by ctx. An entry has at most one open child, so the open entries
@@ -62,7 +61,7 @@ type entry struct {
 
 // entryOf returns the innermost entry that ctx carries, of any key, open or not.
 func entryOf(ctx context.Context) *entry {
-	e, _ := ctx.Value(holdKey{}).(*entry)
+	e, _ := ctx.Value(access.HoldKey{}).(*entry)
 	return e
 }
 
@@ -133,9 +132,9 @@ func Current(ctx context.Context) (h Hold, ok bool) {
 	return Hold{}, false
 }
 
-// beforeWork is access.Locker.BeforeWork.
-func beforeWork(ctx context.Context) (holds bool) {
-	for e := entryOf(ctx); e != nil; e = e.outer() {
+// BeforeWork is access.BeforeWork for a ctx that carries e.
+func (e *entry) BeforeWork() (holds bool) {
+	for ; e != nil; e = e.outer() {
 		if !e.holds() {
 			continue
 		}
@@ -145,6 +144,15 @@ func beforeWork(ctx context.Context) (holds bool) {
 		holds = true
 	}
 	return holds
+}
+
+// SkipMinHold is access.SkipMinHold for a ctx that carries e. Only the goroutine of the first run
+// calls it, before that run returns. So minHold needs no mutex: each run returns under grant.mu, and
+// the last run reads the new value.
+func (e *entry) SkipMinHold() {
+	if e != nil && e == &e.of.entry {
+		e.of.minHold = 0
+	}
 }
 
 // HoldOf returns the hold of key that ctx carries, of any Locker and kind of key. ok is false if
@@ -175,7 +183,7 @@ func validIn(ctx context.Context, key string) *hold {
 // Detach returns a ctx with the values of ctx but without its holds, cancellation and deadline. Use
 // it for work that outlives the handler. Such work must acquire its own keys.
 func Detach(ctx context.Context) context.Context {
-	return context.WithValue(context.WithoutCancel(ctx), holdKey{}, (*entry)(nil))
+	return context.WithValue(context.WithoutCancel(ctx), access.HoldKey{}, (*entry)(nil))
 }
 
 func init() { testhook.Lose = lose } //nolint:gochecknoinits // a test hook must not be part of the public API
@@ -284,7 +292,7 @@ func (n *nested) Err() error { return n.context().Err() }
 
 // Value returns the entry, so that the ctx carries it.
 func (n *nested) Value(key any) any {
-	if key == (holdKey{}) {
+	if key == (access.HoldKey{}) {
 		return &n.entry
 	}
 	return n.context().Value(key)

@@ -22,16 +22,33 @@ type Locker struct {
 	// returns a ctx that ends with the Locker: when Close has no holds left, or stops waiting for
 	// them.
 	HandleParked func(handle func(backend.Key, Parked)) context.Context
-	// SkipMinHold makes the release of a lease start no cooldown. ctx is the Context of the lease,
-	// and its handler did not run. For a nested lease SkipMinHold does nothing.
-	SkipMinHold func(ctx context.Context)
-	// BeforeWork reports whether ctx holds a key of any Locker, and no once key. Then the work of
-	// the caller under a once key has not begun, and a wait would keep the held keys from other
-	// calls.
-	BeforeWork func(ctx context.Context) bool
 	// Interim stores an interim answer of a once key. ctx carries the hold, which lockcore.Ticket
 	// has ended. A call with WithInterim gets the answer until the run ends.
 	Interim func(ctx context.Context, key string, answer []byte) error
+}
+
+// HoldKey is the key of the value of a ctx that carries a hold.
+type HoldKey struct{}
+
+// hold is implemented by that value.
+type hold interface {
+	SkipMinHold()
+	BeforeWork() bool
+}
+
+// SkipMinHold makes the release of a lease start no cooldown. ctx is the Context of the lease, and
+// its handler did not run. For a nested lease SkipMinHold does nothing.
+func SkipMinHold(ctx context.Context) {
+	if h, ok := ctx.Value(HoldKey{}).(hold); ok {
+		h.SkipMinHold()
+	}
+}
+
+// BeforeWork reports whether ctx holds a key of any Locker, and no once key. Then the work of the
+// caller under a once key has not begun, and a wait would keep the held keys from other calls.
+func BeforeWork(ctx context.Context) bool {
+	h, ok := ctx.Value(HoldKey{}).(hold)
+	return ok && h.BeforeWork()
 }
 
 // Interim receives the interim answer of a key.

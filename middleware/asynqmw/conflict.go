@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/parking"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -159,7 +160,7 @@ const maxWait = 24 * time.Hour // the longest wait that lockcore allows, other t
 
 // wait returns how long this delivery waits for its key, see ConflictPolicy.
 func (d *decorator) wait(ctx context.Context) time.Duration {
-	wait, inside := d.terms.Wait, d.claims && d.locks.Internal().BeforeWork(ctx)
+	wait, inside := d.terms.Wait, d.claims && access.BeforeWork(ctx)
 	switch {
 	case wait != 0:
 	case inside:
