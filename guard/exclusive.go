@@ -38,15 +38,16 @@ func Exclusive(ctx context.Context, locks *lockcore.Locker, key string, t lockco
 	if t.Limit != 0 || t.Weight != 0 {
 		return refuseTerms("Exclusive", "Limit and Weight must be 0; use Shared or Limited", t)
 	}
-	return hold(ctx, "Exclusive", locks, key, t, fn)
+	return runHolding(ctx, "Exclusive", locks, key, t, fn)
 }
 
-// hold acquires the key, runs fn, and releases the key. name is the function that error texts name.
-func hold(ctx context.Context, name string, locks *lockcore.Locker, key string, t lockcore.Terms, fn func(context.Context) error) (err error) {
+// runHolding acquires the key, runs fn, and releases the key. name is the function that error texts
+// name.
+func runHolding(ctx context.Context, name string, locks *lockcore.Locker, key string, t lockcore.Terms, fn func(context.Context) error) (err error) {
 	if locks == nil || fn == nil {
 		return errtext.Prefix("guard: "+name+": locks and fn must not be nil", lockcore.ErrNotRun)
 	}
-	lease, err := acquire(ctx, locks, key, t)
+	lease, err := acquireOrAdopt(ctx, locks, key, t)
 	if err != nil {
 		return err
 	}

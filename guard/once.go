@@ -242,7 +242,7 @@ func OnceValue[T any](ctx context.Context, locks *lockcore.Locker, key string, o
 	o.nest(ctx)
 	codec := o.Codec // so that the closure does not move all of o to the heap
 	var stored replay[T]
-	lease, rec, err := claim(ctx, locks, key, lockcore.Claim{
+	lease, rec, err := claimOrAdopt(ctx, locks, key, lockcore.Claim{
 		Terms: o.Terms, Keep: o.Keep, Fingerprint: o.refused(), AtMostOnce: o.Mode == AtMostOnce,
 		Check: func(b []byte) error { return stored.decode(codec, b) },
 	})

@@ -26,7 +26,7 @@ func Shared(ctx context.Context, locks *lockcore.Locker, key string, t lockcore.
 		return refuseTerms("Shared", "Limit and Weight must be 0", t)
 	}
 	t.Limit = lockcore.Unlimited
-	return hold(ctx, "Shared", locks, key, t, fn)
+	return runHolding(ctx, "Shared", locks, key, t, fn)
 }
 
 // Limited runs fn while it holds one of n permits of the key. So at most n calls of the key run at
@@ -56,7 +56,7 @@ func Limited(ctx context.Context, locks *lockcore.Locker, key string, n int, t l
 		return errtext.Wrap(lockcore.ErrNotRun, fmt.Errorf("guard: Limited: Terms.Weight is %d, must be between 0 and n, which is %d", t.Weight, n))
 	}
 	t.Limit = n
-	return hold(ctx, "Limited", locks, key, t, fn)
+	return runHolding(ctx, "Limited", locks, key, t, fn)
 }
 
 func refuseTerms(name, want string, t lockcore.Terms) error {

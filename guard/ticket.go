@@ -64,8 +64,8 @@ func adopt(ctx context.Context, locks *lockcore.Locker, kind lockcore.Kind, key 
 	return ctx, lease, err
 }
 
-// acquire calls Adopt with the ticket in ctx, or Acquire.
-func acquire(ctx context.Context, locks *lockcore.Locker, key string, t lockcore.Terms) (*lockcore.Lease, error) {
+// acquireOrAdopt calls Adopt with the ticket in ctx, or Acquire.
+func acquireOrAdopt(ctx context.Context, locks *lockcore.Locker, key string, t lockcore.Terms) (*lockcore.Lease, error) {
 	if t.Limit == 0 { // a share adopts no hold
 		inner, lease, err := adopt(ctx, locks, lockcore.KindExclusive, key, t)
 		if lease != nil || err != nil {
@@ -76,8 +76,8 @@ func acquire(ctx context.Context, locks *lockcore.Locker, key string, t lockcore
 	return locks.Acquire(ctx, key, t)
 }
 
-// claim calls Adopt with the ticket in ctx, or Claim.
-func claim(ctx context.Context, locks *lockcore.Locker, key string, c lockcore.Claim) (*lockcore.Lease, *lockcore.Record, error) {
+// claimOrAdopt calls Adopt with the ticket in ctx, or Claim.
+func claimOrAdopt(ctx context.Context, locks *lockcore.Locker, key string, c lockcore.Claim) (*lockcore.Lease, *lockcore.Record, error) {
 	ctx, lease, err := adopt(ctx, locks, lockcore.KindOnce, key, c.Terms)
 	if lease != nil || err != nil {
 		return lease, nil, err

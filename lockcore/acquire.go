@@ -101,7 +101,7 @@ func (c *call) run(ctx context.Context) (h *hold, rec *Record, err error) {
 			c.giveUp()
 		}
 	}()
-	h, rec, err = c.acquire()
+	h, rec, err = c.takeTurn()
 	if c.l.observer != nil {
 		c.report(h, rec, err)
 	}
@@ -126,7 +126,8 @@ func (c *call) giveUp() {
 	}
 }
 
-func (c *call) acquire() (*hold, *Record, error) {
+// takeTurn enters the queue of the key, and returns what the call gets at its turn.
+func (c *call) takeTurn() (*hold, *Record, error) {
 	leads, joined, err := c.l.enqueue(c)
 	if err != nil {
 		return nil, nil, err
@@ -150,7 +151,7 @@ func (c *call) acquire() (*hold, *Record, error) {
 		if h, err := c.runShare(t.grant); h != nil || err != nil {
 			return h, nil, err
 		}
-		return c.acquire() // the lease ended during the hand-off
+		return c.takeTurn() // the lease ended during the hand-off
 	case t.grant != nil:
 		if h := t.grant.startHold(c); h != nil {
 			c.owned.hold = h

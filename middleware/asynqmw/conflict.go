@@ -1,17 +1,13 @@
 package asynqmw
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/hibiken/asynq"
 
-	"github.com/holdfast-go/holdfast/guard"
-	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/parking"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -134,53 +130,6 @@ func busyIn(err error) (*lockcore.BusyError, bool) {
 	}
 	var b *lockcore.BusyError
 	return b, errors.As(err, &b)
-}
-
-// refused returns what asynq gets for err, the error of a guard that did not run the handler. It is
-// marked with NoEffect, because a Once around this middleware must not record that its handler has
-// failed.
-func (d *decorator) refused(ctx context.Context, name string, at *parking.Place, err error) error {
-	var b *lockcore.BusyError
-	if !errors.As(err, &b) {
-		return guard.NoEffect(err)
-	}
-	if d.busy == Skip {
-		return nil
-	}
-	c := &conflict{err: err, busy: d.busy, place: at, last: d.busy != Drop && lastAttempt(ctx), bare: !configured(ctx)}
-	// If ctx was canceled, the cause is a shutdown or an operator. A shutdown uses up no retry, and
-	// the operator knows of the cancellation.
-	if c.last && !errors.Is(ctx.Err(), context.Canceled) {
-		d.locks.Internal().Report(ctx, guard.ConflictLost{Name: name, Holder: b.Holder})
-	}
-	return guard.NoEffect(c) //planted:conflict-has-no-effect
-}
-
-const maxWait = 24 * time.Hour // the longest wait that lockcore allows, other than Forever
-
-// wait returns how long this delivery waits for its key, see ConflictPolicy.
-func (d *decorator) wait(ctx context.Context) time.Duration {
-	wait, inside := d.terms.Wait, d.claims && access.BeforeWork(ctx)
-	switch {
-	case wait != 0:
-	case inside:
-		wait = lockcore.NoWait
-	default:
-		wait = d.locks.Terms().Wait
-	}
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return wait
-	}
-	left := time.Until(deadline)
-	most := min(max(left-min(parking.MaxMargin, left/4), 1), maxWait)
-	if d.busy == RetryLater && lastAttempt(ctx) {
-		if inside { // a run that hangs must not keep the outer key from its other tasks until the deadline
-			most = min(most, max(wait, cmp.Or(d.terms.Lease, d.locks.Terms().Lease)))
-		}
-		return most
-	}
-	return min(wait, most) // NoWait is negative
 }
 
 // lastAttempt reports whether asynq archives the task if it gets an error now.

@@ -1,15 +1,18 @@
 package asynqmw
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hibiken/asynq"
 
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/internal/parking"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -25,9 +28,9 @@ type decorator struct {
 	busy     ConflictPolicy
 	claims   bool // of Once
 	adopt    bool
-	limit    LimitFunc    // of LimitedFunc, else nil
-	reported sync.Once    // for the report that Configure is missing
-	mean     parking.Mean // of the holds
+	limit    func(ctx context.Context, t *asynq.Task, weight int) (int, error) // LimitFunc.of of LimitedFunc, else nil
+	reported sync.Once                                                         // for the report that Configure is missing
+	mean     parking.Mean                                                      // of the holds
 }
 
 // newDecorator panics if locks or keys is nil, or if invalid is not. what is the name of keys in
@@ -99,7 +102,7 @@ func (d *decorator) begin(ctx context.Context, t *asynq.Task, one *atomic.Bool) 
 	}
 	what := "key"
 	if err == nil && d.limit != nil {
-		if terms.Limit, err = d.limit.of(ctx, t, terms.Weight); err != nil {
+		if terms.Limit, err = d.limit(ctx, t, terms.Weight); err != nil {
 			what = "limit"
 		}
 	}
@@ -117,4 +120,67 @@ func (d *decorator) begin(ctx context.Context, t *asynq.Task, one *atomic.Bool) 
 func (d *decorator) noKey(ctx context.Context, t *asynq.Task, name, what string, err error) error {
 	d.locks.Internal().Report(ctx, guard.NoKey{Name: name})
 	return guard.NoEffect(&keyError{task: t.Type(), what: what, err: err})
+}
+
+const maxWait = 24 * time.Hour // the longest wait that lockcore allows, other than Forever
+
+// wait returns how long this delivery waits for its key, see ConflictPolicy.
+func (d *decorator) wait(ctx context.Context) time.Duration {
+	wait, inside := d.terms.Wait, d.claims && access.BeforeWork(ctx)
+	switch {
+	case wait != 0:
+	case inside:
+		wait = lockcore.NoWait
+	default:
+		wait = d.locks.Terms().Wait
+	}
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return wait
+	}
+	left := time.Until(deadline)
+	most := min(max(left-min(parking.MaxMargin, left/4), 1), maxWait)
+	if d.busy == RetryLater && lastAttempt(ctx) {
+		if inside { // a run that hangs must not keep the outer key from its other tasks until the deadline
+			most = min(most, max(wait, cmp.Or(d.terms.Lease, d.locks.Terms().Lease)))
+		}
+		return most
+	}
+	return min(wait, most) // NoWait is negative
+}
+
+// parkable returns the delivery of ctx, or nil if tasks are never parked: without Parking, or under
+// another ConflictPolicy than RetryLater.
+func (d *decorator) parkable(ctx context.Context, kind lockcore.Kind, keys []string, terms lockcore.Terms) *parking.Delivery {
+	s, _ := ctx.Value(configuredKey{}).(*server)
+	id, ok := asynq.GetTaskID(ctx)
+	if s == nil || !ok || d.busy != RetryLater {
+		return nil
+	}
+	name, _ := asynq.GetQueueName(ctx)
+	v := s.Delivery(parking.Request{
+		Locks: d.locks, Kind: kind, Keys: keys, Terms: terms, Task: taskName(name, id), Last: lastAttempt(ctx), Mean: &d.mean,
+	})
+	s.reportIdle(ctx, d.locks, v)
+	return v
+}
+
+// refused returns what asynq gets for err, the error of a guard that did not run the handler. It is
+// marked with NoEffect, because a Once around this middleware must not record that its handler has
+// failed.
+func (d *decorator) refused(ctx context.Context, name string, at *parking.Place, err error) error {
+	var b *lockcore.BusyError
+	if !errors.As(err, &b) {
+		return guard.NoEffect(err)
+	}
+	if d.busy == Skip {
+		return nil
+	}
+	c := &conflict{err: err, busy: d.busy, place: at, last: d.busy != Drop && lastAttempt(ctx), bare: !configured(ctx)}
+	// If ctx was canceled, the cause is a shutdown or an operator. A shutdown uses up no retry, and
+	// the operator knows of the cancellation.
+	if c.last && !errors.Is(ctx.Err(), context.Canceled) {
+		d.locks.Internal().Report(ctx, guard.ConflictLost{Name: name, Holder: b.Holder})
+	}
+	return guard.NoEffect(c) //planted:conflict-has-no-effect
 }

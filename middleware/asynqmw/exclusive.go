@@ -110,7 +110,7 @@ func (d *decorator) exclusive(ctx context.Context, t *asynq.Task, next asynq.Han
 		return nil
 	}
 	ran, at, err := v.Run(ctx, terms, func(terms lockcore.Terms) (ran bool, err error) {
-		err = d.hold(ctx, names, terms, func(ctx context.Context) error {
+		err = d.underGuard(ctx, names, terms, func(ctx context.Context) error {
 			ran = true
 			defer v.Begin(ctx)()
 			answer = next.ProcessTask(ctx, t)
@@ -124,8 +124,8 @@ func (d *decorator) exclusive(ctx context.Context, t *asynq.Task, next asynq.Han
 	return d.refused(ctx, terms.Name, at, err)
 }
 
-// hold runs fn while it holds the keys, or its share of the one key.
-func (d *decorator) hold(ctx context.Context, keys []string, terms lockcore.Terms, fn func(context.Context) error) error {
+// underGuard runs fn while it holds the keys, or its share of the one key.
+func (d *decorator) underGuard(ctx context.Context, keys []string, terms lockcore.Terms, fn func(context.Context) error) error {
 	limit := terms.Limit
 	terms.Limit = 0 // the guards set it
 	switch {

@@ -81,22 +81,6 @@ func (s *server) reportIdle(ctx context.Context, locks *lockcore.Locker, v *park
 	})
 }
 
-// parkable returns the delivery of ctx, or nil if tasks are never parked: without Parking, or under
-// another ConflictPolicy than RetryLater.
-func (d *decorator) parkable(ctx context.Context, kind lockcore.Kind, keys []string, terms lockcore.Terms) *parking.Delivery {
-	s, _ := ctx.Value(configuredKey{}).(*server)
-	id, ok := asynq.GetTaskID(ctx)
-	if s == nil || !ok || d.busy != RetryLater {
-		return nil
-	}
-	name, _ := asynq.GetQueueName(ctx)
-	v := s.Delivery(parking.Request{
-		Locks: d.locks, Kind: kind, Keys: keys, Terms: terms, Task: taskName(name, id), Last: lastAttempt(ctx), Mean: &d.mean,
-	})
-	s.reportIdle(ctx, d.locks, v)
-	return v
-}
-
 // queue finds and wakes the parked tasks of all asynq queues in one Redis.
 type queue struct{ inspector *asynq.Inspector }
 

@@ -107,6 +107,6 @@ func LimitedFunc(locks *lockcore.Locker, key KeyFunc, limit LimitFunc, o Limited
 		invalid = errtext.Join(errors.New("asynqmw: limit must not be nil"), invalid)
 	}
 	d := newDecorator("LimitedFunc", locks, "key", key.keys(), invalid, o.Terms, o.Busy)
-	d.limit = limit
+	d.limit = limit.of
 	return d.middleware(d.exclusive)
 }

@@ -214,7 +214,7 @@ func (m *exclusive) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 		}
 	}
 	ran := false
-	err = m.hold(r.Context(), key.String(), limit, terms, func(ctx context.Context) error {
+	err = m.underGuard(r.Context(), key.String(), limit, terms, func(ctx context.Context) error {
 		ran = true
 		serveUnder(ctx, w, r, next)
 		return nil
@@ -235,8 +235,8 @@ func (m *exclusive) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 	}
 }
 
-// hold runs fn while it holds the key or a share of it.
-func (m *exclusive) hold(ctx context.Context, key string, limit int, terms lockcore.Terms, fn func(context.Context) error) error {
+// underGuard runs fn while it holds the key or a share of it.
+func (m *exclusive) underGuard(ctx context.Context, key string, limit int, terms lockcore.Terms, fn func(context.Context) error) error {
 	switch {
 	case m.shared:
 		return guard.Shared(ctx, m.locks, key, terms, fn)
