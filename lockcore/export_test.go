@@ -9,10 +9,11 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/backend/memory"
 	"github.com/holdfast-go/holdfast/internal/backend/redis"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/cleanup"
 )
 
 // MaxCleanups is the number of unconfirmed cleanups above which requests for new keys wait.
-const MaxCleanups = redis.MaxCleanups
+const MaxCleanups = cleanup.MaxCleanups
 
 // PileUp puts n withdrawals into the cleanup queue.
 func PileUp(l *Locker, n int) {

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/conn"
 	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 )
 
@@ -28,21 +29,14 @@ type Acks struct {
 
 // waitForReplicas makes c wait for replicas. It returns an error if the client of c does not
 // support that.
-func (c *conn) waitForReplicas(r Acks) error {
+func (c *sender) waitForReplicas(r Acks) error {
 	if r.N == 0 {
 		return nil
 	}
-	c.acks, c.records = r, c.ends
-	switch ends := c.ends.(type) {
-	case *redis.Client:
-		if c.own { // Background, because the dialer in these options already ends with c
-			c.records = ownClient(context.Background(), ends.Options(), &dials{to: c.endpoints, patience: patience}, errCutOff)
-		}
-	case *redis.ClusterClient:
-		c.records = ownCluster(context.Background(), ends.Options(), c.slots, &dials{to: c.endpoints, patience: patience}, errCutOff)
-	default:
+	if c.records = c.LikeEnds(); c.records == nil {
 		return errors.New("lockcore: New: ReplicaAcks needs a *redis.Client (including one of NewFailoverClient) or a *redis.ClusterClient: a wrapper may send WAIT on another connection")
 	}
+	c.acks = r
 	return nil
 }
 
@@ -57,16 +51,16 @@ func (r Acks) within(c wire.Command) Acks {
 // evalAcked is eval together with WAIT, on one connection to the primary of the key. WAIT counts
 // only the writes of its own connection. A cluster client cannot route WAIT, because WAIT has no
 // key. So evalAcked follows redirections itself.
-func (c *conn) evalAcked(ctx context.Context, on redis.UniversalClient, cmd wire.Command) (any, error) {
-	if on == c.ends {
+func (c *sender) evalAcked(ctx context.Context, on redis.UniversalClient, cmd wire.Command) (any, error) {
+	if on == c.Ends {
 		on = c.records
 	}
 	v, err := c.redirected(ctx, on, cmd, c.acks.within(cmd))
-	reloadSlots(ctx, on, err)
+	conn.ReloadSlots(ctx, on, err)
 	return v, err
 }
 
-func (c *conn) redirected(ctx context.Context, on redis.UniversalClient, cmd wire.Command, r Acks) (any, error) {
+func (c *sender) redirected(ctx context.Context, on redis.UniversalClient, cmd wire.Command, r Acks) (any, error) {
 	node, err := masterOf(ctx, on, cmd.Key())
 	if err != nil {
 		return nil, err
@@ -103,7 +97,7 @@ func (r Acks) send(ctx context.Context, node *redis.Client, asking bool, list []
 	_ = pipe.Process(ctx, cmd)
 	acks := r.wait(ctx, pipe, node)
 	_, err := pipe.Exec(ctx)
-	return cmd.Val(), acks, commandErr(cmd, err)
+	return cmd.Val(), acks, conn.CommandErr(cmd, err)
 }
 
 // wait adds WAIT to a pipeline to node. WAIT must end before any timeout of the connection. Its
@@ -136,7 +130,7 @@ func (r Acks) judge(acks *redis.IntCmd) error {
 
 // renewPipe returns the pipeline of on for a batch that contains key, and a function that adds the
 // last command to it. That command is WAIT. Without ReplicaAcks the function adds nothing.
-func (c *conn) renewPipe(ctx context.Context, on redis.UniversalClient, key string) (redis.Pipeliner, func() *redis.IntCmd) {
+func (c *sender) renewPipe(ctx context.Context, on redis.UniversalClient, key string) (redis.Pipeliner, func() *redis.IntCmd) {
 	if c.acks.N == 0 {
 		return on.Pipeline(), func() *redis.IntCmd { return nil }
 	}
@@ -152,7 +146,7 @@ func (c *conn) renewPipe(ctx context.Context, on redis.UniversalClient, key stri
 
 // judgeRenewals turns renewals that too few replicas have acknowledged into errors. It sends
 // renewals that a cluster has redirected again.
-func (c *conn) judgeRenewals(
+func (c *sender) judgeRenewals(
 	ctx context.Context, acks *redis.IntCmd, commands []wire.Command, cmds []*redis.Cmd, rs []backend.RenewRequest, res []backend.RenewReply,
 ) {
 	if acks == nil {
@@ -164,14 +158,14 @@ func (c *conn) judgeRenewals(
 			r.Err = tooFew
 		}
 	}
-	if c.single {
+	if c.Single {
 		return
 	}
 	for i, cmd := range cmds { // in a cluster each command is for one key
 		if addr, _ := pointsTo(cmd.Err()); addr == "" {
 			continue
 		}
-		v, err := c.evalAcked(ctx, c.renews, commands[i])
+		v, err := c.evalAcked(ctx, c.Renews, commands[i])
 		if err == nil {
 			res[i].Verdict, err = wire.DecodeRenew(rs[i].Key, wire.Elements(v), 0)
 		}

@@ -1,26 +1,33 @@
 // Package redis is the backend on Redis: one server, a Sentinel's primary, or a Cluster.
 //
-// scripts/*.lua are the protocol. The Go code has these parts:
+// It has these parts, each of which imports only parts above it:
 //
-//   - conn.go and group.go send the scripts.
-//   - cleanup.go retries withdrawals and releases until they are confirmed.
-//   - acks.go waits for replicas.
-//   - listen.go receives notifications.
+//   - scripts are the protocol, in Lua.
+//   - wire makes commands from requests, and decodes replies.
+//   - conn has the connections.
+//   - batch sends calls in groups.
+//   - cleanup retries withdrawals and releases until they are confirmed.
+//   - This package sends the requests of package backend, waits for replicas (acks.go) and receives
+//     notifications (listen.go).
 package redis
 
 import (
 	"cmp"
 	"context"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/cleanup"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/conn"
 	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 )
 
-const (
-	defaultPrefix = "holdfast"
-)
+const defaultPrefix = "holdfast"
+
+// ErrClusterSlots is the error of New for a ClusterClient whose slots come from a function.
+var ErrClusterSlots = conn.ErrClusterSlots
 
 // Options are the options of New.
 type Options struct {
@@ -35,8 +42,8 @@ type Backend struct {
 	o        Options
 	prefix   string
 	wire     wire.Sender
-	conn     *conn
-	cleanups cleanups
+	send     *sender
+	cleanups *cleanup.Queue
 
 	base context.Context //nolint:containedctx // ends with Close; parent of all background work
 	stop context.CancelFunc
@@ -44,21 +51,14 @@ type Backend struct {
 
 // New returns a Backend on rdb. It makes its own clients if rdb allows that, see lockcore.New.
 func New(rdb redis.UniversalClient, o Options) (*Backend, error) {
-	c, err := newConn(rdb)
+	c, err := newSender(rdb, &o)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.waitForReplicas(o.Acks); err != nil {
-		c.close()
-		return nil, err
-	}
-	if !o.NoGroups {
-		c.groupCalls(o.Grouped)
-	}
-	b := &Backend{o: o, prefix: cmp.Or(o.Prefix, defaultPrefix), conn: c}
-	b.wire = wire.Sender{Locker: o.Locker, Channels: wire.ChannelPrefix(b.prefix), Single: c.single}
+	b := &Backend{o: o, prefix: cmp.Or(o.Prefix, defaultPrefix), send: c}
+	b.wire = wire.Sender{Locker: o.Locker, Channels: wire.ChannelPrefix(b.prefix), Single: c.Single}
 	b.base, b.stop = context.WithCancel(context.Background())
-	b.cleanups.b = b
+	b.cleanups = cleanup.New(b.base, c.Conn, &b.wire, o.Options)
 	return b, nil
 }
 
@@ -70,32 +70,18 @@ func (b *Backend) Key(kind backend.Kind, name string) backend.Key {
 // Name returns "redis".
 func (b *Backend) Name() string { return "redis" }
 
-// Route returns the addresses of the primaries that store the keys of a cluster. It waits for the
-// cluster only if the client has no slot map.
+// Route returns the addresses of the primaries that store the keys of a cluster.
 func (b *Backend) Route(ctx context.Context, keys []*backend.Key) []string {
-	nodes := make([]string, len(keys))
-	cluster, ok := b.conn.renews.(*redis.ClusterClient)
-	if !ok {
-		return nodes
-	}
-	for i, key := range keys {
-		if ctx.Err() != nil {
-			break
-		}
-		if n, err := cluster.MasterForKey(ctx, key.Stored[0]); err == nil {
-			nodes[i] = n.Options().Addr
-		}
-	}
-	return nodes
+	return b.send.Route(ctx, keys)
 }
 
 // Permanent reports whether a repeat would fail with the same error.
-func (b *Backend) Permanent(err error) bool { return permanent(err) }
+func (b *Backend) Permanent(err error) bool { return conn.Permanent(err) }
 
 // Drain waits until the cleanup queue is empty, or until ctx ends.
 func (b *Backend) Drain(ctx context.Context) {
 	select {
-	case <-b.cleanups.drain():
+	case <-b.cleanups.Drain():
 	case <-ctx.Done():
 	}
 }
@@ -104,13 +90,24 @@ func (b *Backend) Drain(ctx context.Context) {
 // the user's client.
 func (b *Backend) Close() {
 	b.stop()
-	b.cleanups.stop()
-	b.conn.close()
-	b.cleanups.senders.Wait()
+	b.cleanups.Stop()
+	b.send.close()
+	b.cleanups.Wait()
 }
 
 // Unconfirmed returns the number of withdrawals and releases that are not confirmed.
-func (b *Backend) Unconfirmed() int { return int(b.cleanups.n.Load()) }
+func (b *Backend) Unconfirmed() int { return b.cleanups.Len() }
 
 // Report reports the withdrawals and releases that were given up.
-func (b *Backend) Report() { b.cleanups.report() }
+func (b *Backend) Report() { b.cleanups.Report() }
+
+// Withdraw adds a withdrawal to the cleanup queue.
+func (b *Backend) Withdraw(r backend.WithdrawRequest) { b.cleanups.Withdraw(r) }
+
+// ReleaseLater adds a release to the cleanup queue.
+func (b *Backend) ReleaseLater(r backend.ReleaseRequest, until time.Time) {
+	b.cleanups.ReleaseLater(r, until)
+}
+
+// Hurry makes an entry of the cleanup queue the next one to be sent.
+func (b *Backend) Hurry(id string) { b.cleanups.Hurry(id) }

@@ -3,6 +3,7 @@ package redis
 import (
 	"sync"
 
+	"github.com/holdfast-go/holdfast/internal/backend/redis/conn"
 	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 )
 
@@ -10,7 +11,7 @@ import (
 // command is reused only after a reply, because after an error a group may still read it. In a
 // cluster a command is not reused, because a hook that the user's NewClient has added may keep it.
 type command struct {
-	ctx limited
+	ctx conn.Limited
 	wire.Room
 }
 
@@ -21,8 +22,8 @@ func newCommand() *command {
 }
 
 // reuse returns a command that got a reply to the pool.
-func (c *conn) reuse(cmd *command) {
-	if c.single {
+func (c *sender) reuse(cmd *command) {
+	if c.Single {
 		*cmd = command{}
 		commands.Put(cmd)
 	}

@@ -10,10 +10,10 @@ import (
 
 // Own reports whether New made its own clients. Otherwise b uses the client of the user: a failover
 // client if Single is true, and a wrapper if not.
-func (b *Backend) Own() bool { return b.conn.own }
+func (b *Backend) Own() bool { return b.send.Own }
 
 // Single reports whether the client is for a single server or a failover client.
-func (b *Backend) Single() bool { return b.conn.single }
+func (b *Backend) Single() bool { return b.send.Single }
 
 // Prefix returns Options.Prefix, or its default.
 func (b *Backend) Prefix() string { return b.prefix }
@@ -28,11 +28,11 @@ func (b *Backend) Channels() string { return b.wire.Channels }
 // ctx. Then call continues in a goroutine. If too many of those are running, Bounded returns
 // backend.ErrHeldUp.
 func (b *Backend) Bounded(ctx context.Context, call func() (any, error)) (any, error) {
-	return b.conn.bounded(ctx, call)
+	return b.send.Bounded(ctx, call)
 }
 
 // Subscriber returns a client like that of Listen, and a function that closes it. If New made the
 // clients, dials and connections end with ctx.
 func (b *Backend) Subscriber(ctx context.Context) (redis.UniversalClient, func() error) {
-	return b.conn.subscriber(ctx)
+	return b.send.Subscriber(ctx)
 }

@@ -10,7 +10,7 @@ import (
 
 // Inspect sends inspect.lua.
 func (b *Backend) Inspect(ctx context.Context, key *backend.Key, part backend.RecordPart) (backend.Status, error) {
-	reply, _, err := b.conn.insist(ctx, b.conn.calls, b.wire.Inspect(key, part))
+	reply, _, err := b.send.insist(ctx, b.send.Calls, b.wire.Inspect(key, part))
 	if err != nil {
 		return backend.Status{}, err
 	}
@@ -21,7 +21,7 @@ func (b *Backend) Inspect(ctx context.Context, key *backend.Key, part backend.Re
 func (b *Backend) Revoke(ctx context.Context, key *backend.Key) error {
 	id, step := rand.Text(), wire.RevokeStep{}
 	for more := true; more; {
-		reply, _, err := b.conn.insist(ctx, b.conn.ends, b.wire.Revoke(key, id, step))
+		reply, _, err := b.send.insist(ctx, b.send.Ends, b.wire.Revoke(key, id, step))
 		if err != nil {
 			return err
 		}
@@ -32,7 +32,7 @@ func (b *Backend) Revoke(ctx context.Context, key *backend.Key) error {
 
 // Clear sends clear.lua.
 func (b *Backend) Clear(ctx context.Context, r backend.ClearRequest) (backend.ClearReply, error) {
-	reply, _, err := b.conn.insist(ctx, b.conn.ends, b.wire.Clear(&r, rand.Text()))
+	reply, _, err := b.send.insist(ctx, b.send.Ends, b.wire.Clear(&r, rand.Text()))
 	if err != nil {
 		return 0, err
 	}
@@ -41,7 +41,7 @@ func (b *Backend) Clear(ctx context.Context, r backend.ClearRequest) (backend.Cl
 
 // ForceClear sends force_clear.lua.
 func (b *Backend) ForceClear(ctx context.Context, r backend.ForceClearRequest) (backend.ForceClearReply, error) {
-	reply, _, err := b.conn.insist(ctx, b.conn.ends, b.wire.ForceClear(&r, rand.Text()))
+	reply, _, err := b.send.insist(ctx, b.send.Ends, b.wire.ForceClear(&r, rand.Text()))
 	if err != nil {
 		return backend.ForceClearReply{}, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/conn"
 	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 )
@@ -29,7 +30,7 @@ type Server struct {
 // Servers returns the primaries of a cluster that the client has found, or the one server. The name
 // of a server is empty if its client does not show the address.
 func (b *Backend) Servers(ctx context.Context) ([]Server, error) {
-	switch c := b.conn.renews.(type) {
+	switch c := b.send.Renews.(type) {
 	case *redis.ClusterClient:
 		var mu sync.Mutex
 		var all []Server
@@ -46,12 +47,12 @@ func (b *Backend) Servers(ctx context.Context) ([]Server, error) {
 		return all, err
 	case *redis.Client:
 		name := c.Options().Addr
-		if !b.conn.own {
+		if !b.send.Own {
 			name = "" // a failover client does not show its server
 		}
 		return []Server{{name, c}}, nil
 	}
-	return []Server{{"", b.conn.renews}}, nil
+	return []Server{{"", b.send.Renews}}, nil
 }
 
 // List yields the keys by SCAN, one server after the other. The error of a server comes after the
@@ -150,7 +151,7 @@ type walk struct {
 // next performs a step. A cursor is valid only on the server that returned it. So the same round
 // trip, on the same connection, also requests the run_id of the server.
 func (w *walk) next(ctx context.Context) (names []string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, backend.CallTimeout)
 	defer cancel()
 	pipe := w.rdb.Pipeline()
 	scan := pipe.Scan(ctx, w.cursor, w.pattern, scanCount)
@@ -204,7 +205,7 @@ func (b *Backend) inspectAll(ctx context.Context, rdb redis.UniversalClient, key
 				replies[i] = v
 			case redis.HasErrorPrefix(err, "NOSCRIPT"):
 				forgotten = true
-			case !moving(err) && !errors.As(unreadable(err, commands[i]), new(*backend.DataError)):
+			case !moving(err) && !errors.As(conn.Unreadable(err, commands[i]), new(*backend.DataError)):
 				return nil, err
 			}
 		}
@@ -225,7 +226,7 @@ func (b *Backend) pipe(ctx context.Context, rdb redis.UniversalClient, commands 
 	if len(commands) == 0 {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, backend.CallTimeout)
 	defer cancel()
 	cmds := make([]*redis.Cmd, 0, len(commands))
 	pipe := rdb.Pipeline()
@@ -242,7 +243,7 @@ func (b *Backend) exec(ctx context.Context, pipe redis.Pipeliner) error {
 		cmds []redis.Cmder
 		err  error
 	}
-	v, err := b.conn.bounded(ctx, func() (any, error) {
+	v, err := b.send.Bounded(ctx, func() (any, error) {
 		cmds, err := pipe.Exec(ctx)
 		return sent{cmds, err}, nil
 	})

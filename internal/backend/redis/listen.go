@@ -17,7 +17,7 @@ func (b *Backend) Listen(ctx context.Context, on func(backend.Notification)) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(b.base, cancel)()
-	client, closeClient := b.conn.subscriber(ctx)
+	client, closeClient := b.send.Subscriber(ctx)
 	sub := b.subscribe(ctx, client)
 	if sub == nil {
 		return
@@ -42,7 +42,7 @@ func (b *Backend) Listen(ctx context.Context, on func(backend.Notification)) {
 // client bound the dial. If such a dial ends after ctx, its subscription is closed.
 func (b *Backend) subscribe(ctx context.Context, client redis.UniversalClient) *redis.PubSub {
 	channel := b.wire.Channels + b.wire.Locker
-	if b.conn.own {
+	if b.send.Own {
 		return client.Subscribe(ctx, channel)
 	}
 	made := make(chan *redis.PubSub)
@@ -90,7 +90,7 @@ func (b *Backend) receive(m any, on func(backend.Notification)) {
 		}
 		on(n)
 		if n.Event == backend.EventTurn {
-			b.cleanups.hurry(n.Request)
+			b.cleanups.Hurry(n.Request)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 // Park sends park.lua.
 func (b *Backend) Park(ctx context.Context, r backend.ParkRequest) (backend.ParkReply, error) {
-	reply, _, err := b.conn.insist(ctx, b.conn.calls, b.wire.Park(&r))
+	reply, _, err := b.send.insist(ctx, b.send.Calls, b.wire.Park(&r))
 	if err != nil {
 		return backend.ParkReply{}, err
 	}
@@ -18,7 +18,7 @@ func (b *Backend) Park(ctx context.Context, r backend.ParkRequest) (backend.Park
 
 // Unpark sends unpark.lua.
 func (b *Backend) Unpark(ctx context.Context, r backend.UnparkRequest) (backend.UnparkReply, error) {
-	reply, _, err := b.conn.insist(ctx, b.conn.ends, b.wire.Unpark(&r))
+	reply, _, err := b.send.insist(ctx, b.send.Ends, b.wire.Unpark(&r))
 	if err != nil {
 		return backend.UnparkReply{}, err
 	}
@@ -27,7 +27,7 @@ func (b *Backend) Unpark(ctx context.Context, r backend.UnparkRequest) (backend.
 
 // CallWaker sends call_waker.lua.
 func (b *Backend) CallWaker(ctx context.Context, key *backend.Key) (int, error) {
-	reply, _, err := b.conn.insist(ctx, b.conn.ends, b.wire.CallWaker(key))
+	reply, _, err := b.send.insist(ctx, b.send.Ends, b.wire.CallWaker(key))
 	if err != nil {
 		return 0, err
 	}

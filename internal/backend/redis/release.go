@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/conn"
 	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 )
 
@@ -15,25 +16,25 @@ func (b *Backend) Release(ctx context.Context, r backend.ReleaseRequest) (backen
 	switch {
 	case r.Share.Limit > 0:
 		l := detached(ctx, sent)
-		reply, repeated, err := b.conn.send(&l, b.conn.ends, b.wire.ReleaseShare(&r, wire.Cooldown(&r, sent)), sent)
+		reply, repeated, err := b.send.once(&l, b.send.Ends, b.wire.ReleaseShare(&r, wire.Cooldown(&r, sent)), sent)
 		return decodeEnd(reply, repeated, err)
 	case r.Next != nil:
 		return b.rotate(ctx, &r, sent)
 	}
 	c := newCommand()
 	c.ctx = detached(ctx, sent)
-	reply, repeated, err := b.conn.send(&c.ctx, b.conn.ends, b.wire.Release(&r, wire.Cooldown(&r, sent), &c.Room), sent)
+	reply, repeated, err := b.send.once(&c.ctx, b.send.Ends, b.wire.Release(&r, wire.Cooldown(&r, sent), &c.Room), sent)
 	if err == nil {
-		defer b.conn.reuse(c)
+		defer b.send.reuse(c)
 	}
 	return decodeEnd(reply, repeated, err)
 }
 
 // detached returns the ctx of a release, which the end of ctx does not cancel.
-func detached(ctx context.Context, sent time.Time) limited {
-	return limited{
-		Context: ctx, end: sent.Add(callTimeout),
-		detached: true, //planted:release-outlives-ctx
+func detached(ctx context.Context, sent time.Time) conn.Limited {
+	return conn.Limited{
+		Context: ctx, End: sent.Add(backend.CallTimeout),
+		Detached: true, //planted:release-outlives-ctx
 	}
 }
 
@@ -43,19 +44,19 @@ func decodeEnd(reply []any, repeated bool, err error) (r backend.ReleaseReply, _
 	if err == nil {
 		r, err = wire.DecodeEnd(reply)
 	}
-	r.Repeated = repeated || unknownReply(err)
+	r.Repeated = repeated || conn.UnknownReply(err)
 	return r, err
 }
 
 func (b *Backend) rotate(ctx context.Context, r *backend.ReleaseRequest, sent time.Time) (a backend.ReleaseReply, err error) {
 	l := detached(ctx, sent)
-	reply, repeated, err := b.conn.send(&l, b.conn.ends, b.wire.Rotate(r), sent)
+	reply, repeated, err := b.send.once(&l, b.send.Ends, b.wire.Rotate(r), sent)
 	var nextErr error
 	if err == nil {
 		a, err, nextErr = wire.DecodeRotate(r, reply)
 	}
-	a.Repeated = repeated || unknownReply(err)
-	a.Next.Sent, a.Next.Repeated = sent, a.Repeated || unknownReply(nextErr)
+	a.Repeated = repeated || conn.UnknownReply(err)
+	a.Next.Sent, a.Next.Repeated = sent, a.Repeated || conn.UnknownReply(nextErr)
 	if err == nil {
 		err = nextErr
 	}
@@ -65,6 +66,6 @@ func (b *Backend) rotate(ctx context.Context, r *backend.ReleaseRequest, sent ti
 // Complete sends complete.lua.
 func (b *Backend) Complete(ctx context.Context, r backend.CompleteRequest) (backend.ReleaseReply, error) {
 	sent := time.Now()
-	reply, repeated, err := b.conn.send(&limited{Context: ctx, end: sent.Add(callTimeout)}, b.conn.ends, b.wire.Complete(&r), sent)
+	reply, repeated, err := b.send.once(&conn.Limited{Context: ctx, End: sent.Add(backend.CallTimeout)}, b.send.Ends, b.wire.Complete(&r), sent)
 	return decodeEnd(reply, repeated, err)
 }

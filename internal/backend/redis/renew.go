@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/conn"
 	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 )
 
@@ -18,22 +19,22 @@ const scriptBlock = 100 // maximum number of keys of one renew.lua command
 //
 // If the whole batch gets the error of a broken connection, Renew sends it again after a
 // millisecond. It does so once, and then while the batch uses idle connections, which may all be
-// broken, at most 2*ownPoolSize times. So an endpoint that accepts connections and closes them gets
+// broken, at most 2*conn.PoolSize times. So an endpoint that accepts connections and closes them gets
 // few dials. If the whole batch gets no connection, Renew sends it by the others. If only a part of a
 // batch gets such an error, the other replies must not wait.
 //
 // In a cluster the caller makes a batch for each server, see Route.
 func (b *Backend) Renew(ctx context.Context, rs []backend.RenewRequest) []backend.RenewReply {
-	per, c := scriptBlock, b.conn
-	if !c.single {
+	per, c := scriptBlock, b.send
+	if !c.Single {
 		per = 1 // the keys of one script must share a slot
 	}
-	v, err := c.inGoroutine(ctx, func() (any, error) {
+	v, err := c.InGoroutine(ctx, func() (any, error) {
 		res := make([]backend.RenewReply, len(rs))
-		if c.renewBy(ctx, c.renews, rs, per, res) {
+		if c.renewBy(ctx, c.Renews, rs, per, res) {
 			return res, nil
 		}
-		for other := range c.others(c.renews) {
+		for other := range c.Others(c.Renews) {
 			if c.renewBy(ctx, other, rs, per, res) {
 				break
 			}
@@ -55,24 +56,17 @@ func unknownScript(r backend.RenewReply) bool {
 }
 
 // hasReply reports whether the connection of a renewal was not broken.
-func hasReply(r backend.RenewReply) bool { return !broken(r.Err) }
+func hasReply(r backend.RenewReply) bool { return !conn.Broken(r.Err) }
 
-func hasConnection(r backend.RenewReply) bool { return !noConnection(r.Err) }
-
-func (c *conn) dialsOfRenewals() int64 {
-	if c.renewDials == nil {
-		return 0
-	}
-	return c.renewDials.made.Load()
-}
+func hasConnection(r backend.RenewReply) bool { return !conn.NoConnection(r.Err) }
 
 // renewBy sends a batch by one client, again if necessary. It returns false if the client got no
 // connection.
-func (c *conn) renewBy(ctx context.Context, on redis.UniversalClient, rs []backend.RenewRequest, per int, res []backend.RenewReply) bool {
+func (c *sender) renewBy(ctx context.Context, on redis.UniversalClient, rs []backend.RenewRequest, per int, res []backend.RenewReply) bool {
 	for again, inFull := 0, false; ; {
-		dialed := c.dialsOfRenewals()
+		dialed := c.RenewDials()
 		c.renewOnce(ctx, on, rs, per, res, inFull)
-		stale := again == 0 || c.own && on == c.renews && again < 2*ownPoolSize && dialed == c.dialsOfRenewals() //planted:stale-connections
+		stale := again == 0 || c.Own && on == c.Renews && again < 2*conn.PoolSize && dialed == c.RenewDials() //planted:stale-connections
 		switch {
 		case !inFull && slices.ContainsFunc(res, unknownScript): //planted:script-unknown
 			inFull = true
@@ -86,7 +80,7 @@ func (c *conn) renewBy(ctx context.Context, on redis.UniversalClient, rs []backe
 
 // renewOnce sends a batch. If inFull is true, it sends the text of the scripts instead of their
 // digests.
-func (c *conn) renewOnce(ctx context.Context, on redis.UniversalClient, rs []backend.RenewRequest, per int, res []backend.RenewReply, inFull bool) {
+func (c *sender) renewOnce(ctx context.Context, on redis.UniversalClient, rs []backend.RenewRequest, per int, res []backend.RenewReply, inFull bool) {
 	pipe, wait := c.renewPipe(ctx, on, rs[0].Key.Stored[0])
 	commands, keys := wire.Renewals(rs, per)
 	cmds := make([]*redis.Cmd, len(commands))
@@ -101,12 +95,12 @@ func (c *conn) renewOnce(ctx context.Context, on redis.UniversalClient, rs []bac
 	_, execErr := pipe.Exec(ctx)
 	n := 0
 	for i, cmd := range cmds {
-		err := unreadable(commandErr(cmd, execErr), commands[i])
+		err := conn.Unreadable(conn.CommandErr(cmd, execErr), commands[i])
 		var reply []any
 		if err == nil {
 			reply, err = cmd.Slice()
 		}
-		reloadSlots(ctx, on, err)
+		conn.ReloadSlots(ctx, on, err)
 		for at := range keys[i] {
 			r := &res[n]
 			if r.Err = err; err == nil {
@@ -121,7 +115,7 @@ func (c *conn) renewOnce(ctx context.Context, on redis.UniversalClient, rs []bac
 // Extend renews one lease.
 func (b *Backend) Extend(ctx context.Context, r backend.RenewRequest) (backend.RenewReply, time.Time) {
 	cmds, _ := wire.Renewals([]backend.RenewRequest{r}, 1)
-	reply, sent, err := b.conn.insist(ctx, b.conn.ends, cmds[0])
+	reply, sent, err := b.send.insist(ctx, b.send.Ends, cmds[0])
 	if err != nil {
 		return backend.RenewReply{Err: err}, sent
 	}

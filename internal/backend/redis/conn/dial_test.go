@@ -1,4 +1,4 @@
-package redis_test
+package conn_test
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	redisbackend "github.com/holdfast-go/holdfast/internal/backend/redis"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/conn"
 )
 
 // countedCtx counts the functions that are registered with AfterFunc.
@@ -41,7 +41,7 @@ func TestConnClosedEarlier(t *testing.T) {
 	} {
 		t.Run(kind, func(t *testing.T) {
 			ctx := &countedCtx{Context: t.Context()}
-			conn, err := redisbackend.EndWith(ctx, dial, io.EOF)(t.Context(), "tcp", listener.Addr().String())
+			conn, err := conn.EndWith(ctx, dial, io.EOF)(t.Context(), "tcp", listener.Addr().String())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -70,7 +70,7 @@ func TestConnClosedEarlier(t *testing.T) {
 // slice.
 func TestClusterAddrs(t *testing.T) {
 	o := &redis.ClusterOptions{Addrs: make([]string, 1, 4)}
-	c := redisbackend.OwnCluster(t.Context(), o)
+	c := conn.OwnCluster(t.Context(), o)
 	defer func() { _ = c.Close() }()
 	if &c.Options().Addrs[0] == &o.Addrs[0] {
 		t.Error("the client shares the slice of addresses")

@@ -1,4 +1,6 @@
-package redis
+// Package batch sends the calls to one server in groups: while sends are in flight, further calls wait
+// for the next group, which is one write.
+package batch
 
 import (
 	"context"
@@ -9,6 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/conn"
 	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 )
 
@@ -89,13 +93,13 @@ type call struct {
 func newGroups(useDeal bool, report func(calls int, waited time.Duration)) *groups {
 	g := &groups{useDeal: useDeal, report: report}
 	g.timer = time.AfterFunc(groupWait, g.startBeside) // at first no call waits
-	g.endTimer = time.AfterFunc(callTimeout, g.endOverdue)
+	g.endTimer = time.AfterFunc(backend.CallTimeout, g.endOverdue)
 	return g
 }
 
 // eval sends a script and waits for its reply. The groups are sent by server, the client of one
 // server. A call that is sent alone is sent by on, which may be a ClusterClient.
-func (g *groups) eval(ctx *limited, server, on redis.UniversalClient, cmd wire.Command, now time.Time) (any, error) {
+func (g *groups) eval(ctx *conn.Limited, server, on redis.UniversalClient, cmd wire.Command, now time.Time) (any, error) {
 	for useDeal := cmd.Deal; ; now = time.Now() {
 		c := g.add(ctx, server, cmd, useDeal, now)
 		if c == nil {
@@ -106,7 +110,7 @@ func (g *groups) eval(ctx *limited, server, on redis.UniversalClient, cmd wire.C
 		}
 		reply, err, retry, retryAlone, received := c.reply, c.err, c.retry, c.retryAlone, c.received
 		if _, ok := on.(*redis.ClusterClient); ok {
-			ctx.sends.lost = ctx.sends.lost || c.lost
+			ctx.Sends.Lost = ctx.Sends.Lost || c.lost
 		}
 		if useDeal = c.useDeal; retry && !useDeal {
 			cmd.SetNotPlain()
@@ -114,18 +118,18 @@ func (g *groups) eval(ctx *limited, server, on redis.UniversalClient, cmd wire.C
 		g.reuse(c)
 		switch {
 		case retryAlone:
-			return eval(ctx, on, cmd)
+			return conn.Eval(ctx, on, cmd)
 		case !retry:
-			ctx.received = received // not set if the call is sent again
+			ctx.Received = received // not set if the call is sent again
 			return reply, err
 		}
 	}
 }
 
 // sendAlone sends a call on its own connection. add must have counted the call.
-func (g *groups) sendAlone(ctx *limited, now time.Time, on redis.UniversalClient, cmd wire.Command) (reply any, err error) {
-	defer func() { ctx.received = g.endAlone(now, err) }()
-	return eval(ctx, on, cmd)
+func (g *groups) sendAlone(ctx *conn.Limited, now time.Time, on redis.UniversalClient, cmd wire.Command) (reply any, err error) {
+	defer func() { ctx.Received = g.endAlone(now, err) }()
+	return conn.Eval(ctx, on, cmd)
 }
 
 // add adds a call to waiting. If the call must be sent alone, add counts it and returns nil. Then
@@ -144,7 +148,7 @@ func (g *groups) add(ctx context.Context, server redis.UniversalClient, cmd wire
 	g.server = server // in a cluster, go-redis may have made a new client for the same address
 	c := g.newCall()
 	c.cmd, c.useDeal, c.since = cmd, useDeal && g.useDeal, now
-	c.end, _ = ctx.Deadline() // ctx is a limited, which always has a deadline
+	c.end, _ = ctx.Deadline() // ctx is a conn.Limited, which always has a deadline
 	g.endByLocked(c.end, now)
 	if c.useDeal && cmd.Script == wire.Acquire {
 		c.terms.Set(cmd)
@@ -156,7 +160,7 @@ func (g *groups) add(ctx context.Context, server redis.UniversalClient, cmd wire
 		}
 	}
 	g.waiting.add(c)
-	if g.waiting.n == maxGroup && g.underWay < ownPoolSize {
+	if g.waiting.n == maxGroup && g.underWay < conn.PoolSize {
 		g.startGroupLocked()
 	}
 	return c
@@ -191,7 +195,7 @@ func (g *groups) wait(ctx context.Context, c *call) error {
 func (g *groups) leaveLocked(c *call, err error) {
 	c.left = err
 	if !c.taken { //planted:leaves-the-group
-		c.left, c.unsent = &notSentError{err}, true
+		c.left, c.unsent = &conn.NotSentError{Cause: err}, true
 		g.waiting.n--
 	}
 }
@@ -261,7 +265,7 @@ func (g *groups) endSendLocked() {
 func (g *groups) startBeside() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.waiting.n > 0 && g.underWay < ownPoolSize {
+	if g.waiting.n > 0 && g.underWay < conn.PoolSize {
 		g.startGroupLocked()
 	}
 }
@@ -423,7 +427,7 @@ func (g *groups) stop() {
 	g.timer.Stop()
 	for g.waiting.n > 0 {
 		for _, c := range g.waiting.take(nil) {
-			c.err, c.finished = &notSentError{errCutOff}, true
+			c.err, c.finished = &conn.NotSentError{Cause: conn.ErrCutOff}, true
 			c.done <- struct{}{}
 		}
 	}

@@ -1,4 +1,4 @@
-package redis
+package batch
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/internal/backend/redis/conn"
 	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 )
 
@@ -29,7 +30,7 @@ func (g *group) send() {
 	if len(deal) == 1 { // the own script of a single call costs less
 		deal, rest = deal[:0], append(rest, deal[0])
 	}
-	ctx := &limited{Context: context.Background(), end: end}
+	ctx := &conn.Limited{Context: context.Background(), End: end}
 	cmds := g.cmds[:0]
 	if len(deal) > 0 {
 		cmds = append(cmds, g.dealCommand(ctx, deal))
@@ -42,16 +43,16 @@ func (g *group) send() {
 	exec := g.exchange(ctx, cmds)
 	g.results.failed = exec != nil
 	for _, c := range g.calls {
-		c.lost = ctx.sends.lost || !ctx.sends.seen // the client of a node, or a hook of that client, may send a group again
+		c.lost = ctx.Sends.Lost || !ctx.Sends.Seen // the client of a node, or a hook of that client, may send a group again
 	}
 	if len(deal) > 0 {
 		cmd, _ := cmds[0].(*redis.Cmd)
 		cmds = cmds[1:]
-		g.setDealReplies(deal, cmd.Val(), commandErr(cmd, exec))
+		g.setDealReplies(deal, cmd.Val(), conn.CommandErr(cmd, exec))
 	}
 	for i, c := range rest {
 		cmd, _ := cmds[i].(*redis.Cmd)
-		c.reply, c.err = cmd.Val(), commandErr(cmd, exec)
+		c.reply, c.err = cmd.Val(), conn.CommandErr(cmd, exec)
 		c.retryAlone = canRetryAlone(c.err)
 	}
 }
@@ -73,7 +74,7 @@ func (g *group) exchange(ctx context.Context, cmds []redis.Cmder) error {
 //   - Another server of a cluster has the key.
 //   - go-redis has closed the client of this server.
 func canRetryAlone(err error) bool {
-	return err != nil && (redis.HasErrorPrefix(err, "NOSCRIPT") || slotOnly(err) || errors.Is(err, redis.ErrClosed))
+	return err != nil && (redis.HasErrorPrefix(err, "NOSCRIPT") || conn.SlotOnly(err) || errors.Is(err, redis.ErrClosed))
 }
 
 // dealCommand returns the command of deal.lua for calls. The releases must come first in calls.

@@ -1,4 +1,4 @@
-package redis
+package cleanup
 
 import (
 	"cmp"
@@ -6,21 +6,21 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/conn"
 	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 )
 
 // send sends the entries of its lane until the lane is empty or paused, or the queue is stopped.
-func (q *cleanups) send(ln *lane) {
+func (q *Queue) send(ln *lane) {
 	defer q.senders.Done()
 	for {
 		batch := q.take(ln)
-		q.report()
+		q.Report()
 		if len(batch) == 0 {
 			return
 		}
@@ -28,13 +28,13 @@ func (q *cleanups) send(ln *lane) {
 			batch = q.route(batch)
 		}
 		if len(batch) > 0 {
-			q.settle(ln, batch, q.b.conn.cleanUp(q.b.base, batch, q.command))
+			q.settle(ln, batch, q.cleanUp(batch))
 		}
 	}
 }
 
 // take removes the next batch from a lane. If the batch is empty, the sender must end.
-func (q *cleanups) take(ln *lane) (batch []*cleanup) {
+func (q *Queue) take(ln *lane) (batch []*cleanup) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(batch) < cleanupBatch && ln.ready.Len() > 0 && !ln.paused && !q.stopped {
@@ -54,13 +54,13 @@ func (q *cleanups) take(ln *lane) (batch []*cleanup) {
 
 // route moves entries of a cluster to the lanes of their servers. It returns the entries whose
 // server is not known.
-func (q *cleanups) route(batch []*cleanup) (rest []*cleanup) {
+func (q *Queue) route(batch []*cleanup) (rest []*cleanup) {
 	keys := make([]*backend.Key, len(batch))
 	for i, c := range batch {
 		keys[i] = c.key
 	}
-	ctx, cancel := context.WithTimeout(q.b.base, callTimeout)
-	nodes := q.b.Route(ctx, keys)
+	ctx, cancel := context.WithTimeout(q.base, backend.CallTimeout)
+	nodes := q.conn.Route(ctx, keys)
 	cancel()
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -76,7 +76,7 @@ func (q *cleanups) route(batch []*cleanup) (rest []*cleanup) {
 }
 
 // settle ends the entries that Redis has confirmed, and schedules another try for the others.
-func (q *cleanups) settle(ln *lane, batch []*cleanup, errs []error) {
+func (q *Queue) settle(ln *lane, batch []*cleanup, errs []error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.stopped {
@@ -86,13 +86,13 @@ func (q *cleanups) settle(ln *lane, batch []*cleanup, errs []error) {
 	for i, c := range batch {
 		err := errs[i]
 		switch {
-		case err == nil, permanent(err) && !errors.Is(err, backend.ErrHeldUp) && !loginRefused(err):
+		case err == nil, conn.Permanent(err) && !errors.Is(err, backend.ErrHeldUp) && !conn.LoginRefused(err):
 			replied = true
 			q.endLocked(c, err)
 			continue
-		case slotOnly(err):
+		case conn.SlotOnly(err):
 			replied = true
-		case mayTakeEffect(err):
+		case conn.MayTakeEffect(err):
 			c.repeated = true
 		}
 		if c.err != nil { // this was not the first try
@@ -116,23 +116,9 @@ func (q *cleanups) settle(ln *lane, batch []*cleanup, errs []error) {
 	q.startLocked(ln)
 }
 
-// slotOnly reports whether an error concerns one slot of a cluster, and not its server.
-func slotOnly(err error) bool {
-	var re redis.Error
-	if !errors.As(err, &re) {
-		return false
-	}
-	for _, p := range []string{"TRYAGAIN", "MOVED", "ASK", "CLUSTERDOWN"} {
-		if strings.HasPrefix(re.Error(), p) {
-			return true
-		}
-	}
-	return false
-}
-
 // retry makes failed entries ready again. In a cluster their slots may have moved, so retry routes
 // all entries of the lane again.
-func (q *cleanups) retry(ln *lane) {
+func (q *Queue) retry(ln *lane) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	ln.timer, ln.paused = nil, false
@@ -152,11 +138,11 @@ func (q *cleanups) retry(ln *lane) {
 }
 
 // command returns the command of an entry.
-func (q *cleanups) command(c *cleanup) wire.Command {
+func (q *Queue) command(c *cleanup) wire.Command {
 	if c.release == nil {
 		again := *c.withdraw
 		again.Repeated = c.repeated
-		return q.b.wire.Withdraw(&again)
+		return q.wire.Withdraw(&again)
 	}
 	again, now := *c.release, time.Now()
 	cooldown := wire.Cooldown(&again, now)
@@ -164,31 +150,31 @@ func (q *cleanups) command(c *cleanup) wire.Command {
 		// A key remembers 16 ended ids. During an outage, a process with many permits must not
 		// displace the ids that matter. So this id is remembered only if its acquire may arrive
 		// again.
-		return q.b.wire.ReleaseShare(&again, cooldown)
+		return q.wire.ReleaseShare(&again, cooldown)
 	}
 	again.Repeated = true
-	return q.b.wire.Release(&again, cooldown, new(wire.Room))
+	return q.wire.Release(&again, cooldown, new(wire.Room))
 }
 
 // cleanUp sends a batch in one pipeline, and entries that got no connection by the others. It returns
 // an error or nil for each entry.
-func (c *conn) cleanUp(base context.Context, batch []*cleanup, command func(*cleanup) wire.Command) []error {
-	ctx, cancel := context.WithTimeout(base, callTimeout)
+func (q *Queue) cleanUp(batch []*cleanup) []error {
+	ctx, cancel := context.WithTimeout(q.base, backend.CallTimeout)
 	defer cancel()
 	all := make([]wire.Command, len(batch))
 	for i, b := range batch {
-		all[i] = command(b)
+		all[i] = q.command(b)
 	}
-	v, err := c.bounded(ctx, func() (any, error) {
+	v, err := q.conn.Bounded(ctx, func() (any, error) {
 		errs := make([]error, len(all))
 		todo := make([]int, len(all))
 		for i := range todo {
 			todo[i] = i
 		}
-		if todo = cleanUpBy(ctx, c.ends, all, todo, errs); len(todo) == 0 {
+		if todo = cleanUpBy(ctx, q.conn.Ends, all, todo, errs); len(todo) == 0 {
 			return errs, nil
 		}
-		for other := range c.others(c.ends) {
+		for other := range q.conn.Others(q.conn.Ends) {
 			if todo = cleanUpBy(ctx, other, all, todo, errs); len(todo) == 0 {
 				break
 			}
@@ -203,7 +189,7 @@ func (c *conn) cleanUp(base context.Context, batch []*cleanup, command func(*cle
 		}
 	}
 	for _, err := range errs {
-		reloadSlots(ctx, c.ends, err)
+		conn.ReloadSlots(ctx, q.conn.Ends, err)
 	}
 	return errs
 }
@@ -226,9 +212,9 @@ func cleanUpBy(ctx context.Context, on redis.UniversalClient, all []wire.Command
 		var again []int
 		unknown := false
 		for n, i := range todo {
-			errs[i] = commandErr(cmds[n], err)
+			errs[i] = conn.CommandErr(cmds[n], err)
 			switch {
-			case noConnection(errs[i]):
+			case conn.NoConnection(errs[i]):
 				unsent = append(unsent, i)
 				continue
 			case errs[i] != nil && redis.HasErrorPrefix(errs[i], "NOSCRIPT") && !inFull: // the server does not have the script

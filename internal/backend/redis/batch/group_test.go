@@ -1,10 +1,10 @@
-package redis_test
+package batch_test
 
 import (
 	"slices"
 	"testing"
 
-	"github.com/holdfast-go/holdfast/internal/backend/redis"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/batch"
 )
 
 // A reply of deal.lua has an invalid form. It is an error for all calls of the group, and no
@@ -32,7 +32,7 @@ func TestDealReply(t *testing.T) {
 		{1, 1, []any{token, int64(2), int64(2)}, false},
 		{1, 1, []any{token, "2"}, false},
 	} {
-		for i, c := range redis.DealReplies(tt.releases, tt.acquires, tt.reply) {
+		for i, c := range batch.DealReplies(tt.releases, tt.acquires, tt.reply) {
 			if (c.Err == nil) != tt.ok || !tt.ok && (c.Retry || c.Reply != nil) {
 				t.Errorf("%v: call %d gets %v, %v, retry %v", tt.reply, i, c.Reply, c.Err, c.Retry)
 			}
@@ -50,7 +50,7 @@ func TestGroupOrder(t *testing.T) {
 		}
 	}
 	var got []int
-	for _, group := range redis.TakeAll(n, func(i int) bool { return i%3 == 0 && i < n }) {
+	for _, group := range batch.TakeAll(n, func(i int) bool { return i%3 == 0 && i < n }) {
 		if len(group) > 64 {
 			t.Errorf("a group has %d calls, want at most 64", len(group))
 		}

@@ -1,4 +1,5 @@
-package redis
+// Package cleanup is the queue of withdrawals and releases that Redis has not confirmed.
+package cleanup
 
 import (
 	chain "container/list"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/conn"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
@@ -34,7 +37,7 @@ type cleanup struct {
 	id       string
 	until    time.Time // the release is useless after this time; zero for a withdrawal, which is always useful
 
-	// Guarded by cleanups.mu.
+	// Guarded by Queue.mu.
 	repeated bool // a late duplicate of the request may exist
 	urgent   bool
 	err      error          // of the last try; nil before the first
@@ -47,7 +50,7 @@ type cleanup struct {
 // that may have been granted.
 func (c *cleanup) blocksNext() bool { return c.withdraw != nil && c.withdraw.Granted }
 
-// cleanups is the queue of withdrawals and releases that Redis has not confirmed.
+// Queue is the queue of withdrawals and releases that Redis has not confirmed.
 //
 // Invariant: after add, an entry is in the queue or in one pipeline, until Redis has confirmed it.
 // Only three other events end it: a reply that a repeat cannot change, a release that is no longer
@@ -57,7 +60,7 @@ func (c *cleanup) blocksNext() bool { return c.withdraw != nil && c.withdraw.Gra
 // and lease that existed when it reached the bound.
 //
 // Entries that may have their key are sent before entries that only wait for their key. Otherwise
-// entries are sent in order. Each server has at most cleanupSenders goroutines (cleanup_send.go),
+// entries are sent in order. Each server has at most cleanupSenders goroutines (send.go),
 // which send pipelines of at most cleanupBatch entries. A server that does not reply stops only its
 // own lane. No goroutine runs while nothing can be sent.
 //
@@ -68,11 +71,14 @@ func (c *cleanup) blocksNext() bool { return c.withdraw != nil && c.withdraw.Gra
 //     notification on by Hurry.
 //   - A notification for an entry in flight changes nothing.
 //   - The next request for a key waits until the withdrawal of the previous one is confirmed, see
-//     before. So only the queue sends the previous id, and never after the next one.
-//   - mu decides between drain and add. An entry that is added after drain has closed the empty
+//     Before. So only the queue sends the previous id, and never after the next one.
+//   - mu decides between Drain and add. An entry that is added after Drain has closed the empty
 //     queue is reported.
-type cleanups struct {
-	b       *Backend
+type Queue struct {
+	conn    *conn.Conn
+	wire    *wire.Sender
+	o       backend.Options
+	base    context.Context //nolint:containedctx // its end ends the pipelines in flight
 	senders sync.WaitGroup
 
 	n        atomic.Int64 // len(all)
@@ -83,13 +89,13 @@ type cleanups struct {
 	byKey      map[string][]*cleanup // entries that block the next request, by key
 	lanes      map[string]*lane      // by server; lane "" is for all servers; in a cluster it moves entries to other lanes, see route
 	room       chan struct{}         // closed when the queue is below its bound again; nil until a request waits for that
-	drained    chan struct{}         // made by drain; closed when the queue is empty; then the queue accepts no entry
+	drained    chan struct{}         // made by Drain; closed when the queue is empty; then the queue accepts no entry
 	stopped    bool
 	unreported atomic.Int64 // number of entries that were given up and are not reported yet
 	lastErr    error        // of the last of these entries
 }
 
-// lane has the entries for one server. Guarded by cleanups.mu.
+// lane has the entries for one server. Guarded by Queue.mu.
 type lane struct {
 	node    string
 	ready   chain.List // of *cleanup
@@ -100,21 +106,28 @@ type lane struct {
 	timer   *time.Timer
 }
 
-// Withdraw adds a withdrawal to the cleanup queue.
-func (b *Backend) Withdraw(r backend.WithdrawRequest) {
-	b.cleanups.add(&cleanup{withdraw: &r, key: r.Key, id: r.ID, repeated: r.Repeated})
+// New returns an empty queue. The end of base ends the pipelines in flight.
+func New(base context.Context, c *conn.Conn, s *wire.Sender, o backend.Options) *Queue {
+	return &Queue{
+		conn: c, wire: s, o: o, base: base, all: map[string]*cleanup{}, byKey: map[string][]*cleanup{}, lanes: map[string]*lane{},
+	}
 }
 
-// Hurry makes an entry of the cleanup queue the next one to be sent.
-func (b *Backend) Hurry(id string) { b.cleanups.hurry(id) }
+// Len returns the number of entries.
+func (q *Queue) Len() int { return int(q.n.Load()) }
 
-// ReleaseLater adds a release to the cleanup queue.
-func (b *Backend) ReleaseLater(r backend.ReleaseRequest, until time.Time) {
-	b.cleanups.add(&cleanup{release: &r, key: r.Key, id: r.ID, repeated: true, until: until})
+// Withdraw adds a withdrawal to the queue.
+func (q *Queue) Withdraw(r backend.WithdrawRequest) {
+	q.add(&cleanup{withdraw: &r, key: r.Key, id: r.ID, repeated: r.Repeated})
+}
+
+// ReleaseLater adds a release to the queue.
+func (q *Queue) ReleaseLater(r backend.ReleaseRequest, until time.Time) {
+	q.add(&cleanup{release: &r, key: r.Key, id: r.ID, repeated: true, until: until})
 }
 
 // add adds a cleanup to the queue, once. It never blocks.
-func (q *cleanups) add(c *cleanup) {
+func (q *Queue) add(c *cleanup) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.all[c.id] != nil {
@@ -124,9 +137,6 @@ func (q *cleanups) add(c *cleanup) {
 		q.unreported.Add(1)
 		q.lastErr = backend.ErrClosed
 		return
-	}
-	if q.all == nil {
-		q.all, q.byKey, q.lanes = map[string]*cleanup{}, map[string][]*cleanup{}, map[string]*lane{}
 	}
 	q.all[c.id] = c
 	q.n.Add(1)
@@ -138,7 +148,7 @@ func (q *cleanups) add(c *cleanup) {
 	q.putLocked(q.laneLocked(""), c)
 }
 
-func (q *cleanups) laneLocked(node string) *lane {
+func (q *Queue) laneLocked(node string) *lane {
 	ln := q.lanes[node]
 	if ln == nil {
 		ln = &lane{node: node}
@@ -148,7 +158,7 @@ func (q *cleanups) laneLocked(node string) *lane {
 }
 
 // putLocked makes an entry ready to be sent.
-func (q *cleanups) putLocked(ln *lane, c *cleanup) {
+func (q *Queue) putLocked(ln *lane, c *cleanup) {
 	c.in = &ln.ready
 	if c.urgent {
 		c.at = c.in.PushFront(c)
@@ -160,7 +170,7 @@ func (q *cleanups) putLocked(ln *lane, c *cleanup) {
 
 // startLocked starts a sender if an entry is ready and the server has fewer than cleanupSenders
 // senders. A server that did not reply gets one sender at a time.
-func (q *cleanups) startLocked(ln *lane) {
+func (q *Queue) startLocked(ln *lane) {
 	if ln.paused || q.stopped || ln.ready.Len() == 0 || ln.senders >= cleanupSenders || ln.fails > 0 && ln.senders > 0 {
 		return
 	}
@@ -169,9 +179,9 @@ func (q *cleanups) startLocked(ln *lane) {
 	go q.send(ln)    // owner: q; Backend.Close waits for it; it ends when its lane is empty or paused, or after stop
 }
 
-// hurry makes an entry the next one to be sent. If the lane of the entry is paused, it stays
+// Hurry makes an entry the next one to be sent. If the lane of the entry is paused, it stays
 // paused.
-func (q *cleanups) hurry(id string) {
+func (q *Queue) Hurry(id string) {
 	if q.n.Load() == 0 {
 		return
 	}
@@ -189,15 +199,15 @@ func (c *cleanup) hurryLocked() {
 	}
 }
 
-// blocks reports whether before may have to wait.
-func (q *cleanups) blocks(fresh bool) bool {
+// Blocks reports whether Before may have to wait.
+func (q *Queue) Blocks(fresh bool) bool {
 	return q.blocking.Load() != 0 || fresh && q.n.Load() >= MaxCleanups
 }
 
-// before waits until a request for a key may be sent. If Redis may have granted an earlier request
+// Before waits until a request for a key may be sent. If Redis may have granted an earlier request
 // for the key, the withdrawal of that request must be confirmed. If the request is new, the queue
 // must also be below its bound.
-func (q *cleanups) before(ctx context.Context, key string, fresh bool, limit time.Duration) error {
+func (q *Queue) Before(ctx context.Context, key string, fresh bool, limit time.Duration) error {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	for {
@@ -211,7 +221,7 @@ func (q *cleanups) before(ctx context.Context, key string, fresh bool, limit tim
 			return err
 		case <-ctx.Done():
 			return err
-		case <-q.b.o.Closing:
+		case <-q.o.Closing:
 			return backend.ErrClosed
 		}
 	}
@@ -219,7 +229,7 @@ func (q *cleanups) before(ctx context.Context, key string, fresh bool, limit tim
 
 // blocker returns the channel that a request must wait for, or nil. err is the error of the request
 // if that takes too long.
-func (q *cleanups) blocker(key string, fresh bool) (<-chan struct{}, error) {
+func (q *Queue) blocker(key string, fresh bool) (<-chan struct{}, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if older := q.byKey[key]; len(older) > 0 {
@@ -244,7 +254,7 @@ func (q *cleanups) blocker(key string, fresh bool) (<-chan struct{}, error) {
 
 // endLocked ends an entry that is in no list. err is why it was given up, or nil if it is
 // confirmed.
-func (q *cleanups) endLocked(c *cleanup, err error) {
+func (q *Queue) endLocked(c *cleanup, err error) {
 	if err != nil {
 		q.unreported.Add(1)
 		q.lastErr = err
@@ -276,16 +286,16 @@ func (q *cleanups) endLocked(c *cleanup, err error) {
 	}
 }
 
-func (q *cleanups) onEmptyLocked() {
+func (q *Queue) onEmptyLocked() {
 	clear(q.lanes) // every list is empty, also for a sender that still has its lane
 	if q.drained != nil {
 		close(q.drained)
 	}
 }
 
-// drain returns a channel that is closed when the queue is empty. From then on the queue accepts no
+// Drain returns a channel that is closed when the queue is empty. From then on the queue accepts no
 // entry.
-func (q *cleanups) drain() <-chan struct{} {
+func (q *Queue) Drain() <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.drained == nil {
@@ -297,9 +307,8 @@ func (q *cleanups) drain() <-chan struct{} {
 	return q.drained
 }
 
-// stop ends the queue at the end of Close. It counts the remaining entries as given up. The end of
-// Backend.base ends the pipelines in flight.
-func (q *cleanups) stop() {
+// Stop ends the queue. It reports the remaining entries as given up.
+func (q *Queue) Stop() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.stopped {
@@ -331,15 +340,18 @@ func (q *cleanups) stop() {
 	}
 }
 
-// report reports the entries that were given up. The caller must hold no mutex.
-func (q *cleanups) report() {
+// Report reports the entries that were given up. The caller must hold no mutex.
+func (q *Queue) Report() {
 	if q.unreported.Load() == 0 {
 		return
 	}
 	q.mu.Lock()
 	n, err := int(q.unreported.Swap(0)), q.lastErr
 	q.mu.Unlock()
-	if n > 0 && q.b.o.CleanupsFailed != nil {
-		q.b.o.CleanupsFailed(n, err)
+	if n > 0 && q.o.CleanupsFailed != nil {
+		q.o.CleanupsFailed(n, err)
 	}
 }
+
+// Wait waits for the goroutines of the queue, which end after Stop.
+func (q *Queue) Wait() { q.senders.Wait() }

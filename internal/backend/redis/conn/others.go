@@ -1,4 +1,4 @@
-package redis
+package conn
 
 import (
 	"iter"
@@ -7,9 +7,9 @@ import (
 )
 
 // maxBorrowed is the maximum number of sends that use a client of other commands.
-const maxBorrowed = ownPoolSize / 2
+const maxBorrowed = PoolSize / 2
 
-// others yields the clients for a command that on has got no connection for. A server at maxclients
+// Others yields the clients for a command that on has got no connection for. A server at maxclients
 // refuses new connections, for example, but serves open ones. calls has an open connection if a
 // lease is held.
 //
@@ -20,16 +20,16 @@ const maxBorrowed = ownPoolSize / 2
 // it comes first. If it does not, the watchdog or the cleanup queue sends it again. At most
 // maxBorrowed such sends are in flight, so each client keeps at least half of its pool for its own
 // commands.
-func (c *conn) others(on redis.UniversalClient) iter.Seq[redis.UniversalClient] {
+func (c *Conn) Others(on redis.UniversalClient) iter.Seq[redis.UniversalClient] {
 	return func(yield func(redis.UniversalClient) bool) {
-		if !c.own || on == c.calls {
+		if !c.Own || on == c.Calls {
 			return
 		}
 		defer c.borrowed.Add(-1)
 		if c.borrowed.Add(1) > maxBorrowed {
 			return
 		}
-		for _, other := range []redis.UniversalClient{c.calls, c.ends, c.renews} {
+		for _, other := range []redis.UniversalClient{c.Calls, c.Ends, c.Renews} {
 			if other != on && !yield(other) {
 				return
 			}

@@ -1,4 +1,4 @@
-package redis
+package batch
 
 import (
 	"sync"
@@ -6,11 +6,12 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/internal/backend/redis/conn"
 	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 )
 
-// serverGroups contains the groups of each server.
-type serverGroups struct {
+// Servers contains the groups of each server.
+type Servers struct {
 	report func(calls int, waited time.Duration)
 	ends   redis.UniversalClient // *redis.Client or *redis.ClusterClient
 	byAddr sync.Map              // *groups by address, "" for a single server; an entry stays after its server has left the cluster
@@ -19,22 +20,19 @@ type serverGroups struct {
 	stopped bool
 }
 
-// groupCalls makes c send calls in groups. It has no effect on a client of the user, and none with
-// ReplicaAcks, because WAIT counts only the writes of its own connection. report, if it is not nil,
-// is called after each group.
-func (c *conn) groupCalls(report func(calls int, waited time.Duration)) {
-	if c.own && c.acks.N == 0 {
-		c.groups = &serverGroups{report: report, ends: c.ends}
-	}
+// New returns the groups of calls whose connections are those of ends, a *redis.Client or a
+// *redis.ClusterClient. report, if it is not nil, is called after each group.
+func New(ends redis.UniversalClient, report func(calls int, waited time.Duration)) *Servers {
+	return &Servers{report: report, ends: ends}
 }
 
-// eval sends a script to the server of its key and waits for its reply.
-func (s *serverGroups) eval(ctx *limited, on redis.UniversalClient, cmd wire.Command, now time.Time) (any, error) {
+// Eval sends a script to the server of its key and waits for its reply.
+func (s *Servers) Eval(ctx *conn.Limited, on redis.UniversalClient, cmd wire.Command, now time.Time) (any, error) {
 	server, addr := s.ends, ""
 	if cluster, ok := s.ends.(*redis.ClusterClient); ok {
-		node, err := cluster.MasterForKey(ctx.own(), cmd.Key())
+		node, err := cluster.MasterForKey(ctx.Own(), cmd.Key())
 		if err != nil { // send the call alone, to get the error of the ClusterClient
-			return eval(ctx, on, cmd)
+			return conn.Eval(ctx, on, cmd)
 		}
 		server, addr, now = node, node.Options().Addr, time.Now() // MasterForKey may have waited for the slots
 	}
@@ -42,7 +40,7 @@ func (s *serverGroups) eval(ctx *limited, on redis.UniversalClient, cmd wire.Com
 }
 
 // at returns the groups of a server.
-func (s *serverGroups) at(addr string) *groups {
+func (s *Servers) at(addr string) *groups {
 	g, ok := s.byAddr.Load(addr)
 	if !ok {
 		s.mu.Lock()
@@ -57,8 +55,8 @@ func (s *serverGroups) at(addr string) *groups {
 	return g.(*groups) //nolint:errcheck,forcetypeassert // nothing else is stored
 }
 
-// stop fails the calls that wait for a group. Each later call is sent alone.
-func (s *serverGroups) stop() {
+// Stop fails the calls that wait for a group. Each later call is sent alone.
+func (s *Servers) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stopped = true
@@ -68,9 +66,9 @@ func (s *serverGroups) stop() {
 	})
 }
 
-// wait waits for the goroutines of all groups. After stop these end when their connections are
+// Wait waits for the goroutines of all groups. After Stop these end when their connections are
 // closed.
-func (s *serverGroups) wait() {
+func (s *Servers) Wait() {
 	s.byAddr.Range(func(_, g any) bool {
 		g.(*groups).senders.Wait() //nolint:errcheck,forcetypeassert // nothing else is stored
 		return true

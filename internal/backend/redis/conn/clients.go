@@ -1,4 +1,4 @@
-package redis
+package conn
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	ownPoolSize  = 16
+	PoolSize     = 16
 	maxRenewTime = time.Hour // read timeout of renewals, because a reply is useful while the lease is valid
 )
 
@@ -26,8 +26,8 @@ var ErrClusterSlots = errors.New("lockcore: New: the ClusterClient gets its slot
 
 var errRing = errors.New("lockcore: New: a redis.Ring shards without a quorum and moves keys when a node is down; use a Client, a failover client or a ClusterClient")
 
-// errCutOff is the error of a dial that Close has canceled. Nothing was sent.
-var errCutOff error = &net.OpError{Op: "dial", Err: errors.New("the Locker was closed")}
+// ErrCutOff is the error of a dial that Close has canceled. Nothing was sent.
+var ErrCutOff error = &net.OpError{Op: "dial", Err: errors.New("the Locker was closed")}
 
 // ownClient makes a client whose connections end with ctx, and which sends no command on its own.
 // over is the error of a dial after the end of ctx.
@@ -38,7 +38,7 @@ func ownClient(ctx context.Context, o *redis.Options, dials *dials, over error) 
 	c.Limiter = nil // the circuit breaker of the program must not end leases, nor count the short timeouts of this client
 	c.ClientSideCacheConfig, c.ClientSideCache = nil, nil
 	c.ContextTimeoutEnabled, c.MaxRetries, c.MinRetryBackoff = true, -1, 0
-	c.PoolSize, c.MinIdleConns, c.MaxIdleConns, c.MaxActiveConns = max(c.PoolSize, ownPoolSize), 0, 0, 0
+	c.PoolSize, c.MinIdleConns, c.MaxIdleConns, c.MaxActiveConns = max(c.PoolSize, PoolSize), 0, 0, 0
 	c.PipelinePoolSize = -1  // one pool, because a single command cannot use the open connections of a second one for pipelines
 	c.MaxConcurrentDials = 0 // PoolSize, because nothing bounds how long a call waits for another one's dial
 	c.CredentialsProviderContext, c.OnConnect = timedCredentials(c.CredentialsProviderContext), timedConnect(c.OnConnect)
@@ -56,7 +56,7 @@ func ownCluster(ctx context.Context, o *redis.ClusterOptions, slots *slotMap, di
 	dials.patience = min(dials.patience, c.ReadTimeout*2/5)
 	c.Dialer = endWith(ctx, c.Dialer, dials, over)
 	c.ContextTimeoutEnabled, c.MaxRetries, c.MinRetryBackoff, c.MaxRetryBackoff = true, -1, 0, 0
-	c.PoolSize, c.MinIdleConns, c.MaxIdleConns, c.MaxActiveConns = max(c.PoolSize, ownPoolSize), 0, 0, 0
+	c.PoolSize, c.MinIdleConns, c.MaxIdleConns, c.MaxActiveConns = max(c.PoolSize, PoolSize), 0, 0, 0
 	c.PipelinePoolSize = -1  // one pool, because a single command cannot use the open connections of a second one for pipelines
 	c.MaxConcurrentDials = 0 // PoolSize, because nothing bounds how long a call waits for another one's dial
 	c.CredentialsProviderContext, c.OnConnect = timedCredentials(c.CredentialsProviderContext), timedConnect(c.OnConnect)

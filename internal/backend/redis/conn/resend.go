@@ -1,4 +1,4 @@
-package redis
+package conn
 
 import (
 	"context"
@@ -6,20 +6,20 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// sends records how a ClusterClient sent one call. A ClusterClient sends a command again after a
+// Sends records how a ClusterClient sent one call. A ClusterClient sends a command again after a
 // missing reply, and returns only the last reply.
-type sends struct {
-	seen bool // a resendHook has seen the call
-	lost bool // a send got no reply, so a duplicate of the command may arrive later
+type Sends struct {
+	Seen bool // a resendHook has seen the call
+	Lost bool // a send got no reply, so a duplicate of the command may arrive later
 }
 
 type sendsKey struct{}
 
-// Value passes the sends of the call to resendHook. It uses a ctx value because a hook of the user
+// Value passes the Sends of the call to resendHook. It uses a ctx value because a hook of the user
 // may have derived a new ctx from l.
-func (l *limited) Value(key any) any {
+func (l *Limited) Value(key any) any {
 	if key == (sendsKey{}) {
-		return &l.sends
+		return &l.Sends
 	}
 	return l.Context.Value(key)
 }
@@ -50,8 +50,8 @@ func (h resendHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 }
 
 func (h resendHook) note(ctx context.Context, err error) {
-	if s, ok := ctx.Value(sendsKey{}).(*sends); ok {
-		s.seen = true
-		s.lost = s.lost || h.retries || mayTakeEffect(err)
+	if s, ok := ctx.Value(sendsKey{}).(*Sends); ok {
+		s.Seen = true
+		s.Lost = s.Lost || h.retries || MayTakeEffect(err)
 	}
 }

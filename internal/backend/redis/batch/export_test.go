@@ -1,20 +1,6 @@
-package redis
+package batch
 
-import (
-	"context"
-
-	"github.com/redis/go-redis/v9"
-
-	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
-)
-
-func OwnCluster(ctx context.Context, o *redis.ClusterOptions) *redis.ClusterClient {
-	return ownCluster(ctx, o, &slotMap{newClient: redis.NewClient}, &dials{to: newEndpoints()}, errCutOff)
-}
-
-func EndWith(ctx context.Context, next dialer, over error) dialer {
-	return endWith(ctx, next, &dials{to: newEndpoints(), patience: patience}, over)
-}
+import "github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 
 // DealtCall is the result of a call of a group.
 type DealtCall struct {

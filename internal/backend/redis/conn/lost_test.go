@@ -1,4 +1,4 @@
-package redis_test
+package conn_test
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	redisbackend "github.com/holdfast-go/holdfast/internal/backend/redis"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/conn"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
@@ -38,7 +38,7 @@ func TestLostReplyAtTheCut(t *testing.T) {
 					}
 				}
 				wait, dials := cut-early, 0
-				dial := redisbackend.EndWith(t.Context(), func(context.Context, string, string) (net.Conn, error) {
+				dial := conn.EndWith(t.Context(), func(context.Context, string, string) (net.Conn, error) {
 					dials++
 					client, server := net.Pipe()
 					go serve(server, wait)

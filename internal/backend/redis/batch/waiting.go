@@ -1,4 +1,4 @@
-package redis
+package batch
 
 // waitingCalls are the calls that wait for a group.
 type waitingCalls struct {

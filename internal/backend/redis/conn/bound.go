@@ -1,4 +1,4 @@
-package redis
+package conn
 
 import (
 	"context"
@@ -14,53 +14,57 @@ import (
 // renewal, a subscription, or a batch of commands.
 const connectTimeout = 10 * time.Second
 
-// limited is a ctx with an earlier deadline and no timer. The clients of this package apply the
+// Limited is a ctx with an earlier deadline and no timer. The clients of this package apply the
 // deadline to reads and writes of the connection. Their options bound everything else.
-type limited struct {
-	context.Context //nolint:containedctx // limited is a ctx itself
+type Limited struct {
+	context.Context //nolint:containedctx // Limited is a ctx itself
 
-	end      time.Time // deadline of the send
-	detached bool      // the end of the parent does not cancel it
-	reply    [1]any    // space for a reply that is not a list
-	sends    sends     // how a ClusterClient sent the call
-	received time.Time // time after the reply arrived; zero if the call was not sent through groups
+	End      time.Time // deadline of the send
+	Detached bool      // the end of the parent does not cancel it
+	Reply    [1]any    // space for a reply that is not a list
+	Sends    Sends     // how a ClusterClient sent the call
+	Received time.Time // time after the reply arrived; zero if the call was not sent through groups
 }
 
-// own returns a copy for go-redis. User code that sets up a connection may keep the ctx that it
+// Own returns a copy for go-redis. User code that sets up a connection may keep the ctx that it
 // gets. But l is part of a command, which is reused.
-func (l *limited) own() *limited {
-	return &limited{Context: l.Context, end: l.end, detached: l.detached}
+func (l *Limited) Own() *Limited {
+	return &Limited{Context: l.Context, End: l.End, Detached: l.Detached}
 }
 
-func (l *limited) parent() context.Context {
-	if l.detached {
+// Parent returns the ctx without the deadline.
+func (l *Limited) Parent() context.Context {
+	if l.Detached {
 		return context.WithoutCancel(l.Context)
 	}
 	return l.Context
 }
 
-func (l *limited) Done() <-chan struct{} {
-	if l.detached {
+// Done implements context.Context.
+func (l *Limited) Done() <-chan struct{} {
+	if l.Detached {
 		return nil
 	}
 	return l.Context.Done()
 }
 
-func (l *limited) Err() error {
-	if l.detached {
+// Err implements context.Context.
+func (l *Limited) Err() error {
+	if l.Detached {
 		return nil
 	}
 	return l.Context.Err()
 }
 
-func (l *limited) Deadline() (time.Time, bool) {
-	if end, ok := l.Context.Deadline(); ok && !l.detached && end.Before(l.end) {
+// Deadline implements context.Context.
+func (l *Limited) Deadline() (time.Time, bool) {
+	if end, ok := l.Context.Deadline(); ok && !l.Detached && end.Before(l.End) {
 		return end, true
 	}
-	return l.end, true
+	return l.End, true
 }
 
-// timed returns ctx with a deadline at most d from now, and with a timer. A limited has a deadline
+// timed returns ctx with a deadline at most d from now, and with a timer. A Limited has a deadline
 // but no timer. Its child with a later deadline has no timer either, because context.WithTimeout
 // relies on the parent. User code that waits for such a child would hang.
 func timed(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
@@ -96,18 +100,18 @@ func timedConnect(next func(context.Context, *redis.Conn) error) func(context.Co
 	}
 }
 
-// bounded runs call. On a client of the user it returns when ctx ends, even if call does not
+// Bounded runs call. On a client of the user it returns when ctx ends, even if call does not
 // return.
-func (c *conn) bounded(ctx context.Context, call func() (any, error)) (any, error) {
-	if c.own {
+func (c *Conn) Bounded(ctx context.Context, call func() (any, error)) (any, error) {
+	if c.Own {
 		return call()
 	}
-	return c.inGoroutine(ctx, call)
+	return c.InGoroutine(ctx, call)
 }
 
-// inGoroutine runs call and returns when ctx ends, even if call does not return. The channel out
+// InGoroutine runs call and returns when ctx ends, even if call does not return. The channel out
 // has capacity for a result that arrives later.
-func (c *conn) inGoroutine(ctx context.Context, call func() (any, error)) (any, error) {
+func (c *Conn) InGoroutine(ctx context.Context, call func() (any, error)) (any, error) {
 	if c.heldUp.Load() >= maxHeldUp {
 		return nil, backend.ErrHeldUp
 	}

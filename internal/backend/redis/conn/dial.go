@@ -1,4 +1,4 @@
-package redis
+package conn
 
 import (
 	"context"
@@ -19,23 +19,23 @@ var errDialsHeldUp = errors.New("too many dials are still running after their ca
 // dialer is the type of redis.Options.Dialer.
 type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// subscriber returns a client for one subscription, and a function that closes the client. go-redis
+// Subscriber returns a client for one subscription, and a function that closes the client. go-redis
 // reconnects a subscription under its mutex and with its own ctx. So a dial that hangs would delay
 // Close of the subscription, and with it Close of the Backend. Here dials and connections end with
 // ctx. A client of the user is used as it is.
 //
 // A dial that ends with ctx returns redis.ErrClosed, which makes go-redis end the subscription.
 // After any other error go-redis sleeps for 100 ms and dials again.
-func (c *conn) subscriber(ctx context.Context) (redis.UniversalClient, func() error) {
-	if !c.own {
-		return c.renews, func() error { return nil }
+func (c *Conn) Subscriber(ctx context.Context) (redis.UniversalClient, func() error) {
+	if !c.Own {
+		return c.Renews, func() error { return nil }
 	}
 	var sub redis.UniversalClient
-	if cluster, ok := c.renews.(*redis.ClusterClient); ok {
+	if cluster, ok := c.Renews.(*redis.ClusterClient); ok {
 		o := *cluster.Options()
 		o.ClusterStateReloadInterval = time.Second // it is read when the subscription connects, and go-redis does not report a failure to connect
 		sub = ownCluster(ctx, &o, c.slots, &dials{to: c.endpoints}, redis.ErrClosed)
-	} else if single, ok := c.renews.(*redis.Client); ok {
+	} else if single, ok := c.Renews.(*redis.Client); ok {
 		sub = ownClient(ctx, single.Options(), &dials{to: c.endpoints}, redis.ErrClosed)
 	}
 	return sub, sub.Close
