@@ -11,10 +11,10 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-const (
-	PoolSize     = 16
-	maxRenewTime = time.Hour // read timeout of renewals, because a reply is useful while the lease is valid
-)
+// PoolSize is the least size of the pool of an own client.
+const PoolSize = 16
+
+const maxRenewTime = time.Hour // read timeout of renewals, because a reply is useful while the lease is valid
 
 // ErrClusterSlots is the error of New for a ClusterClient whose slots come from a function of its
 // options. redis.NewFailoverClusterClient makes such a client. The program reloads the slots of that
