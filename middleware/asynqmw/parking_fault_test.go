@@ -2,7 +2,6 @@ package asynqmw_test
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -63,23 +62,6 @@ func (w *world) entries(name string) int {
 	return s.Parked
 }
 
-// unpark executes the first step of a waker: it removes entries, and marks the next one as woken.
-func (w *world) unpark(name string, remove ...string) (woken []string) {
-	w.Helper()
-	ctx := context.Background()
-	for {
-		r, err := w.locks.Internal().Backend.Unpark(ctx, backend.UnparkRequest{
-			Key: w.exclusive(name), Remove: remove, Woken: 1, Prefix: "/",
-		})
-		switch {
-		case err == nil:
-			return r.Wake
-		case w.virtual || !errors.Is(err, context.DeadlineExceeded): // in real time a busy machine may be the cause
-			w.Fatal(err)
-		}
-	}
-}
-
 // all waits until all tasks are completed, checks noRetry for each, and returns the time that this
 // took.
 func (w *world) all(tasks []*asynq.TaskInfo) time.Duration {
@@ -99,55 +81,6 @@ func (w *world) once(g *gauge, n int) {
 	}
 	if !w.eventually(func() bool { return w.entries("test:7") == 0 }) {
 		w.Errorf("%d entries are left", w.entries("test:7"))
-	}
-}
-
-// A waker dies after each of its steps. All tasks run: soon after the release, because that server
-// checks the free key again, or by themselves if no entry is left.
-func TestParkingWakerDies(t *testing.T) {
-	t.Parallel()
-	for name, tt := range map[string]struct {
-		die         func(w *world, tasks []*asynq.TaskInfo)
-		hold        bool // a hold begins and ends when WokenTime is over
-		least, most time.Duration
-	}{
-		"marked": {
-			die:  func(w *world, _ []*asynq.TaskInfo) { w.unpark("test:7") },
-			most: soon,
-		},
-		"running": {
-			die: func(w *world, tasks []*asynq.TaskInfo) {
-				w.unpark("test:7")
-				if err := w.inspect.RunTask("default", tasks[0].ID); err != nil && w.virtual { // in real time a slow reply may be an error
-					w.Error(err)
-				}
-			},
-			most: soon,
-		},
-		"removing": { // removes the entry of the first task, as its hold would, so the task is no longer known to be parked
-			die:   func(w *world, _ []*asynq.TaskInfo) { w.unpark("test:7", w.unpark("test:7")...) },
-			hold:  true,
-			least: backend.WokenTime, most: itself + 10*time.Second,
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			both(t, func(w *world) {
-				lease, tasks, g, _ := w.crowd(3)
-				began := time.Now()
-				tt.die(w, tasks)
-				_ = lease.Release(context.Background())
-				if tt.hold {
-					<-time.After(backend.WokenTime + 100*time.Millisecond)
-					_ = w.hold("test:7").Release(context.Background())
-				}
-				w.all(tasks)
-				if took := time.Since(began); took < tt.least || w.late(took, tt.most) {
-					w.Errorf("done after %v, want %v to %v", took, tt.least, tt.most)
-				}
-				w.once(g, 3)
-			})
-		})
 	}
 }
 

@@ -193,50 +193,6 @@ func TestParkingDuplicates(t *testing.T) {
 	})
 }
 
-// At most a third of the workers wait for busy keys, for all keys together. The other tasks are
-// parked, so the other workers are free.
-func TestParkingRoom(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct{ workers, most int }{{2, 1}, {12, 4}} {
-		t.Run(fmt.Sprint(tt.workers), func(t *testing.T) {
-			t.Parallel()
-			inBubble(t, func(w *world) {
-				locks, err := lockcore.New(w.rdb, lockcore.Options{Observer: w.heard, NoGroups: true})
-				if err != nil {
-					w.Fatal(err)
-				}
-				w.Cleanup(func() { _ = locks.Close(context.Background()) })
-				var g gauge
-				o := asynqmw.ExclusiveOptions{Terms: lockcore.Terms{Wait: 5 * time.Second, Lease: 15 * time.Second}}
-				w.serve(w.parking(tt.workers), asynqmw.Exclusive(locks, byPayload, o)(g.handler(func(context.Context, int, *asynq.Task) error {
-					stubborn(20 * time.Millisecond)
-					return nil
-				})))
-				var leases []*lockcore.Lease
-				var tasks []*asynq.TaskInfo
-				for key := range 4 {
-					leases = append(leases, w.hold(fmt.Sprint("test:", key)))
-				}
-				for i := range 40 {
-					tasks = append(tasks, w.enqueue("charge", fmt.Sprint(i%4)))
-				}
-				if !w.eventually(func() bool {
-					info, err := w.inspect.GetQueueInfo("default")
-					return err == nil && info.Active == tt.most && info.Retry == 40-tt.most
-				}) {
-					info, err := w.inspect.GetQueueInfo("default")
-					w.Errorf("%+v, %v; want %d active and the others parked", info, err, tt.most)
-				}
-				for _, lease := range leases {
-					_ = lease.Release(context.Background())
-				}
-				w.all(tasks)
-				w.Logf("%d times parked", len(locktest.EventsOf[guard.Parked](w.heard)))
-			})
-		})
-	}
-}
-
 // A key has the maximum number of parked tasks. The next task is refused as without parking, and
 // comes back soon.
 func TestParkingFull(t *testing.T) {
@@ -353,33 +309,6 @@ func TestParkingInvalid(t *testing.T) {
 			asynqmw.Configure(asynq.Config{}, o...)
 		}()
 	}
-}
-
-// A woken task ends without the key, because the Once outside of the guard replays it. The next
-// tasks are woken nevertheless.
-func TestParkingEndsOutside(t *testing.T) {
-	t.Parallel()
-	both(t, func(w *world) {
-		var g gauge
-		account := func(_ context.Context, _ *asynq.Task) (guard.Key, error) {
-			return guard.Key{Class: "account", ID: "7"}, nil
-		}
-		alone := asynqmw.Exclusive(w.locks, account, asynqmw.ExclusiveOptions{Terms: noWait})
-		once := asynqmw.Once(w.locks, byPayload, asynqmw.OnceOptions{Terms: noWait})
-		lease := w.hold("account:7")
-		w.serve(w.parking(3), once(alone(g.handler(nothing))))
-		var tasks []*asynq.TaskInfo
-		for _, payment := range []string{"1", "1", "1", "1", "2", "2", "2", "3"} {
-			tasks = append(tasks, w.parked(w.enqueue("charge", payment)))
-		}
-		_ = lease.Release(context.Background())
-		if took := w.all(tasks); w.late(took, soon) {
-			w.Errorf("all tasks were done after %v", took)
-		}
-		if runs, most := g.counts(); runs != 3 || most != 1 {
-			w.Errorf("%d runs, %d at once", runs, most)
-		}
-	})
 }
 
 // An Inspector uses another Redis and wakes no task. This is reported once.

@@ -115,47 +115,6 @@ func TestSharedParking(t *testing.T) {
 	})
 }
 
-// A permit is released after a task has found none free, and before the task is parked. The task
-// runs at once, although another holder keeps a second permit.
-func TestLimitedParkingFindsRoom(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(w *world) {
-		ctx, others := context.Background(), w.locker()
-		permit := func() *lockcore.Lease {
-			lease, err := others.Acquire(ctx, "test:7", lockcore.Terms{Limit: 2})
-			if err != nil {
-				w.Fatal(err)
-			}
-			return lease
-		}
-		first, second := permit(), permit()
-		defer func() { _ = second.Release(ctx) }()
-		locks, err := lockcore.New(w.lockRedis, lockcore.Options{NoGroups: true, Observer: &refusal{fn: func() { _ = first.Release(ctx) }}})
-		if err != nil {
-			w.Fatal(err)
-		}
-		defer locks.Close(ctx)
-		w.serve(w.parking(3), asynqmw.Limited(locks, byPayload, 2, asynqmw.LimitedOptions{Terms: parkAtOnce.Terms})(new(gauge).handler(nothing)))
-		if took := w.all([]*asynq.TaskInfo{w.enqueue("charge", "7")}); took > soon {
-			w.Errorf("done after %v", took)
-		}
-		w.servers[0].Shutdown() // before locks is closed
-	})
-}
-
-// refusal is an Observer that calls fn for each call that is refused.
-type refusal struct {
-	locktest.Recorder
-
-	fn func()
-}
-
-func (r *refusal) Event(_ context.Context, e lockcore.Event) {
-	if _, ok := e.(lockcore.Refused); ok {
-		r.fn()
-	}
-}
-
 // LimitFunc returns an invalid limit or an error. The task does not run, asynq gets an error with
 // the reason, and the Observer gets NoKey.
 func TestLimitedFunc(t *testing.T) {
