@@ -3,6 +3,7 @@ package asynqmw
 import (
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -10,8 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// absent stands for a value that a document does not have. It differs from null.
-type absent struct{}
+var errInexact = errors.New("the text is not valid Unicode")
 
 // decodeExact is decodeJSON, but refuses a payload whose text is not valid Unicode. encoding/json
 // replaces invalid text by U+FFFD, so different payloads would be equal. encoding/json refuses more

@@ -2,7 +2,6 @@ package asynqmw
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -111,5 +110,3 @@ func onePayload(ctx context.Context) {
 		one.Store(true)
 	}
 }
-
-var errInexact = errors.New("the text is not valid Unicode")

@@ -55,6 +55,9 @@ func (p pointer) find(doc any) (v any, ok bool) {
 	return doc, true
 }
 
+// absent stands for a value that a document does not have. It differs from null.
+type absent struct{}
+
 // remove removes the value that p points to from doc. The other elements of an array keep their
 // indexes. p must not be empty.
 func (p pointer) remove(doc any) {
