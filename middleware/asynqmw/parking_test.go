@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
@@ -130,6 +132,33 @@ func TestParkingOnce(t *testing.T) {
 		}
 		if n := len(locktest.EventsOf[guard.Unparked](w.heard)); n != 20 {
 			w.Errorf("%d tasks left the parked ones, want 20", n)
+		}
+	})
+}
+
+// A task whose key is free costs two commands for its lock, as without parking, and no lookup of the
+// task.
+func TestParkingFreeKey(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(w *world) {
+		var locks, lookups redistest.Counter
+		counted := func(c *redistest.Counter) *redis.Client {
+			return redistest.Bubble(w.T).Client(w.T, func(o *redis.Options) { o.Dialer = c.Dial(o.Dialer) })
+		}
+		l, err := lockcore.New(counted(&locks), lockcore.Options{NoGroups: true})
+		if err != nil {
+			w.Fatal(err)
+		}
+		w.Cleanup(func() { _ = l.Close(context.Background()) })
+		w.serve(asynqmw.Configure(quick(), asynqmw.Parking{Inspector: asynq.NewInspectorFromRedisClient(counted(&lookups))}),
+			asynqmw.Exclusive(l, byPayload, asynqmw.ExclusiveOptions{})(new(gauge).handler(nothing)))
+		w.ends(w.enqueue("charge", "7"), asynq.TaskStateCompleted)
+		locks.Reset() // the first use of a script loads it
+		for range 10 {
+			w.ends(w.enqueue("charge", "7"), asynq.TaskStateCompleted)
+		}
+		if got := locks.String(); got != "acquire 10, release 10" || lookups.String() != "" {
+			w.Errorf("commands for locks %q and for lookups %q", got, lookups.String())
 		}
 	})
 }
