@@ -87,13 +87,13 @@ func (s *Server) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	return conn, conn.SetDeadline(time.Time{})
 }
 
-// byLocker reports whether the dialer of internal/backend/redis is among the callers.
+// byLocker reports whether the dialer of internal/backend/redis/conn is among the callers.
 func byLocker() bool {
 	pc := make([]uintptr, 64)
 	frames := runtime.CallersFrames(pc[:runtime.Callers(2, pc)])
 	for {
 		f, more := frames.Next()
-		if strings.Contains(f.Function, "/backend/redis.") && strings.Contains(f.Function, "endWith.") {
+		if strings.Contains(f.Function, "/backend/redis/conn.") && strings.Contains(f.Function, "endWith.") {
 			return true
 		}
 		if !more {

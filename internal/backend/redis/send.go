@@ -132,9 +132,9 @@ func (c *sender) sendBy(ctx *conn.Limited, on redis.UniversalClient, cmd wire.Co
 		ctx.Sends.Lost = ctx.Sends.Lost || own.Sends.Lost
 		return v, err
 	case groups != nil:
-		return groups.Eval(ctx, on, cmd, sent)
+		return groups.Send(ctx, on, cmd, sent)
 	}
-	return conn.Eval(ctx, on, cmd)
+	return conn.Send(ctx, on, cmd)
 }
 
 // sendByOthers sends a script alone, while there is time. err is the error of on.

@@ -118,7 +118,7 @@ func (g *groups) eval(ctx *conn.Limited, server, on redis.UniversalClient, cmd w
 		g.reuse(c)
 		switch {
 		case retryAlone:
-			return conn.Eval(ctx, on, cmd)
+			return conn.Send(ctx, on, cmd)
 		case !retry:
 			ctx.Received = received // not set if the call is sent again
 			return reply, err
@@ -129,7 +129,7 @@ func (g *groups) eval(ctx *conn.Limited, server, on redis.UniversalClient, cmd w
 // sendAlone sends a call on its own connection. add must have counted the call.
 func (g *groups) sendAlone(ctx *conn.Limited, now time.Time, on redis.UniversalClient, cmd wire.Command) (reply any, err error) {
 	defer func() { ctx.Received = g.endAlone(now, err) }()
-	return conn.Eval(ctx, on, cmd)
+	return conn.Send(ctx, on, cmd)
 }
 
 // add adds a call to waiting. If the call must be sent alone, add counts it and returns nil. Then

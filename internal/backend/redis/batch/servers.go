@@ -26,13 +26,13 @@ func New(ends redis.UniversalClient, report func(calls int, waited time.Duration
 	return &Servers{report: report, ends: ends}
 }
 
-// Eval sends a script to the server of its key and waits for its reply.
-func (s *Servers) Eval(ctx *conn.Limited, on redis.UniversalClient, cmd wire.Command, now time.Time) (any, error) {
+// Send sends a script to the server of its key and waits for its reply.
+func (s *Servers) Send(ctx *conn.Limited, on redis.UniversalClient, cmd wire.Command, now time.Time) (any, error) {
 	server, addr := s.ends, ""
 	if cluster, ok := s.ends.(*redis.ClusterClient); ok {
 		node, err := cluster.MasterForKey(ctx.Own(), cmd.Key())
 		if err != nil { // send the call alone, to get the error of the ClusterClient
-			return conn.Eval(ctx, on, cmd)
+			return conn.Send(ctx, on, cmd)
 		}
 		server, addr, now = node, node.Options().Addr, time.Now() // MasterForKey may have waited for the slots
 	}

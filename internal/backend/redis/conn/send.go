@@ -22,8 +22,8 @@ func ReloadSlots(ctx context.Context, rdb redis.UniversalClient, err error) {
 	}
 }
 
-// Eval sends a script by its digest. If the server does not have the script, Eval sends it in full.
-func Eval(l *Limited, on redis.UniversalClient, c wire.Command) (any, error) {
+// Send sends a script by its digest. If the server does not have the script, Send sends it in full.
+func Send(l *Limited, on redis.UniversalClient, c wire.Command) (any, error) {
 	ctx := l.Own()
 	if _, ok := on.(*redis.ClusterClient); ok {
 		defer func() { l.Sends.Lost = l.Sends.Lost || ctx.Sends.Lost || !ctx.Sends.Seen }() // a hook of the user may replace ctx
