@@ -88,7 +88,8 @@ const (
 // by the Lockers that these use, and by the goroutines of wakers.
 //
 // mu guards the counts and maps. No command is sent under it, and no method of the queue is called.
-// A delivery that adds to a count also subtracts from it: endWait and endHold.
+// It is locked before the mutex of a Locker (attach), never after. A delivery that adds to a count
+// also subtracts from it: endWait and endHold.
 type Pool struct {
 	Options
 
@@ -130,7 +131,8 @@ func (p *Pool) attach(locks *lockcore.Locker) *locker {
 	l := p.lockers[locks]
 	if l == nil {
 		l = &locker{Locker: locks, hidden: locks.Internal()}
-		// The Locker calls the function without a mutex, so it may lock mu. mu is locked until ctx is set.
+		// The Locker calls the function without a mutex. A call that comes before ctx is set waits
+		// for mu.
 		l.ctx = l.hidden.HandleParked(func(key backend.Key, state access.Parked) { p.onParked(lockKey{l, key.Kind, key.Name}, state) })
 		p.lockers[locks] = l
 	}
