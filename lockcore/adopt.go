@@ -108,7 +108,7 @@ func (c *call) adopt(key backend.Key, from ticketData) (*hold, error) {
 		l: l, queue: q, id: r.ID, terms: grantTerms{c.terms.Lease, c.terms.NoRenew}, keep: c.keep, atMostOnce: c.atMostOnce, fingerprint: reply.Fingerprint,
 		since: now, granted: reply.GrantedAt, firstToken: reply.Token,
 		attempt:   int32(reply.Attempt), //nolint:gosec // the backend bounds it
-		abandoned: reply.Abandoned, sent: reply.Sent, lease: c.terms.Lease, requestedBy: c, index: -1,
+		abandoned: reply.Abandoned, sent: reply.Sent, lease: c.terms.Lease, requestedBy: c,
 	}
 	q.grant = g
 	if !l.addGrant(g) {

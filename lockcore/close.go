@@ -34,6 +34,7 @@ import (
 func (l *Locker) Close(ctx context.Context) error {
 	ctx, cancel, idle := l.shut(ctx)
 	defer cancel()
+	l.endWaits()
 	select {
 	case <-idle:
 	case <-ctx.Done():

@@ -36,11 +36,11 @@ type grant struct {
 	handOffs    int32 // guarded by the mutex of the queue
 	repeated    bool  // the acquire was sent more than once: a late duplicate may exist
 	plain       bool  // the backend stored no other data for the key, see backend.ReleaseRequest.Plain
+	abandoned   bool  // guarded by mu: the previous hold was abandoned, and no hold has begun since
 
 	mu          sync.Mutex
-	abandoned   bool // the previous hold was abandoned, and no hold has begun since
+	holds       int32 // number of holds that have begun
 	hold        *hold
-	holds       int32         // number of holds that have begun
 	sent        time.Time     // when the command was sent that determines the end of the lease: the acquire or a renewal
 	lease       time.Duration // that this command requested
 	cause       error         // why the lease ended
@@ -49,10 +49,9 @@ type grant struct {
 	timer       *time.Timer   // cancels the ctx of the hold before the lease can end; set with the first hold
 
 	// Guarded by watchdog.mu.
-	due      time.Duration // time of the next renewal, by the clock of the watchdog
-	index    int32         // in the heap of the watchdog; -1 if it is not there
-	renewing uint8         // renewals in flight
-	urgent   bool          // due for a reason that is newer than the renewals in flight
+	scheduled       // for the next renewal
+	renewing  uint8 // renewals in flight
+	urgent    bool  // due for a reason that is newer than the renewals in flight
 
 	older, younger *grant // see ageList; guarded by Locker.mu
 

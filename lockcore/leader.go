@@ -37,6 +37,7 @@ func (c *call) lead(req *request) (*hold, *Record, error) {
 		switch {
 		case v.grant != nil:
 			if h, err := c.onGranted(req, v.grant); h != nil || err != nil {
+				req.reuse()
 				return h, nil, err
 			}
 			req = v.grant.requestAfter(c)
@@ -64,7 +65,7 @@ func (c *call) lead(req *request) (*hold, *Record, error) {
 // resign passes on the leadership, and the share that the call received, if any.
 func (c *call) resign(g *grant, req *request) {
 	if share := c.owned.share; share != nil {
-		c.owned.share, c.owned.leads = nil, false
+		c.owned.share, c.leads = nil, false
 		c.queue.dropShare(share)
 	}
 	c.owned.request = nil
@@ -105,9 +106,9 @@ func (c *call) onGranted(req *request, g *grant) (*hold, error) {
 		return nil, err
 	}
 	if g.share != nil {
-		c.owned.share, c.owned.leads, c.owned.request = g, true, nil
+		c.owned.share, c.leads, c.owned.request = g, true, nil
 		h := g.startHold(c)
-		c.owned.share, c.owned.leads = nil, false
+		c.owned.share, c.leads = nil, false
 		if c.owned.hold = h; h != nil {
 			c.queue.openShare(g, c)
 		}
@@ -132,7 +133,7 @@ func (c *call) onBusy(req *request, sent time.Time, v acquired) error {
 	c.queue.recordReply(req, sent, v, nil)
 	s := c.queue.snapshot()
 	if c.terms.Wait == NoWait || c.waited() >= c.terms.Wait || c.interim != nil && len(v.interim) > 0 {
-		c.longest = max(c.longest, s.queued+v.busy.Queue)
+		c.see(s.queued + v.busy.Queue)
 		err := s.refusal(c)
 		c.resign(nil, req)
 		return err

@@ -17,6 +17,7 @@ type shard struct {
 	mu     sync.Mutex
 	queues [kinds]map[string]*keyQueue // by kind, by key; a queue exists while it has a leader
 	shares map[string]*share           // by key: shares that calls can join
+	waitEnds
 }
 
 var seed = maphash.MakeSeed()
@@ -53,14 +54,28 @@ type keyQueue struct {
 // turn is what a waiting call receives. It is the leadership with the key, the leadership with a
 // request that may have reached Redis, a share without the leadership, or an outcome.
 type turn struct {
-	grant       *grant
-	request     *request
+	grant   *grant
+	request *request
+	result  *result
+}
+
+// result is the end of a call: a record or an error.
+type result struct {
 	record      *Record
 	fingerprint string // of record
 	err         error
+	refused     *snapshot // its refusal is the error. The call makes it, because that may wait for the end of its ctx
 }
 
-func (t turn) final() bool { return t.record != nil || t.err != nil }
+func (r *result) of(c *call) (*Record, error) {
+	switch {
+	case r.record != nil:
+		return c.acceptRecord(r.record, r.fingerprint)
+	case r.refused != nil:
+		return nil, r.refused.refusal(c)
+	}
+	return nil, r.err
+}
 
 // ofShare reports whether t has a share, which the call has joined or which a hold handed off to
 // it.
@@ -98,6 +113,10 @@ func (l *Locker) enqueue(c *call) (leads bool, joined *share, err error) {
 		s.mu.Unlock()
 		return false, nil, snap.refusal(c)
 	}
+	if s.closed {
+		s.mu.Unlock()
+		return false, nil, ErrClosed
+	}
 	c.makeGiven()
 	if c.overdue = c.terms.Wait == NoWait || c.crowded; c.overdue {
 		q.overdue++
@@ -106,7 +125,7 @@ func (l *Locker) enqueue(c *call) (leads bool, joined *share, err error) {
 		q.signalLeaderLocked(c)
 	}
 	q.pushLocked(c)
-	c.owned.place = true
+	c.hasPlace = true
 	snap := q.snapshotLocked()
 	if snap.grant == nil && snap.busy == nil && l.observer != nil {
 		if q.holderKnown == nil {
@@ -132,7 +151,8 @@ func (q *keyQueue) pushLocked(c *call) {
 	}
 	q.last = c
 	q.length++
-	c.longest = q.queuedLocked()
+	c.see(q.queuedLocked())
+	q.scheduleLocked(c)
 }
 
 // queuedLocked returns how many calls of the list wait for the key. Overdue calls do not count.
@@ -189,6 +209,7 @@ func (q *keyQueue) removeLocked(c *call) {
 	}
 	c.prev, c.next, c.queued = nil, nil, false
 	q.length--
+	q.unscheduleLocked(c)
 }
 
 // removeAllLocked removes the calls for which match returns true, and returns them.
@@ -346,7 +367,7 @@ func (q *keyQueue) finish(rec Record, fingerprint string) {
 	delete(q.queues[q.key.Kind], q.key.Name)
 	q.mu.Unlock()
 	for _, c := range all {
-		c.give(turn{record: &Record{Data: bytes.Clone(rec.Data), Attempt: rec.Attempt}, fingerprint: fingerprint})
+		c.give(turn{result: &result{record: &Record{Data: bytes.Clone(rec.Data), Attempt: rec.Attempt}, fingerprint: fingerprint}})
 	}
 }
 

@@ -111,13 +111,13 @@ func (q *keyQueue) snapshot() snapshot {
 // refuseMismatches refuses calls whose fingerprint differs from that of the holder.
 func refuseMismatches(others []*call) {
 	for _, c := range others {
-		c.give(turn{err: &MismatchError{Key: c.key}})
+		c.give(turn{result: &result{err: &MismatchError{Key: c.key}}})
 	}
 }
 
 func (s snapshot) refuseAll(overdue []*call) {
 	for _, c := range overdue {
-		c.give(turn{err: s.refusal(c)})
+		c.give(turn{result: &result{err: s.refusal(c)}})
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/rand"
 	rnd "math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/access"
@@ -49,11 +50,11 @@ type request struct {
 	nextTry       time.Time     // when to send again
 }
 
+// requests are requests to reuse, because most calls need one for a short time.
+var requests = sync.Pool{New: func() any { return new(request) }}
+
 func newRequest(c *call) *request {
-	req := &c.firstRequest
-	if req.l != nil { // firstRequest is in use
-		req = new(request)
-	}
+	req := requests.Get().(*request) //nolint:errcheck,forcetypeassert // nothing else is in it
 	*req = request{l: c.l, queue: c.queue, id: rand.Text(), caller: c}
 	if c.terms.Wait != NoWait && c.l.wake.ready() {
 		req.subscribe()
@@ -186,6 +187,12 @@ func (req *request) reissue() {
 	}
 }
 
+// reuse returns a request to the pool whose grant has a hold. Only the leader refers to a request.
+func (req *request) reuse() {
+	*req = request{}
+	requests.Put(req)
+}
+
 // unsubscribe ends the notifications of a request that was granted or needs no withdrawal.
 func (req *request) unsubscribe() {
 	if req.remoteSignal != nil {
@@ -281,7 +288,7 @@ func (req *request) acceptGrant(c *call, r *backend.AcquireReply) acquired {
 		attempt: 1, repeated: req.repeated, plain: r.Plain,
 		since:      cmp.Or(r.Received, now), // Received, because the goroutine of a call in a group may run late; clockPast needs a time soon after the grant
 		granted:    r.GrantedAt,
-		firstToken: r.Token, abandoned: r.Abandoned, lease: c.terms.Lease, index: -1,
+		firstToken: r.Token, abandoned: r.Abandoned, lease: c.terms.Lease,
 		sent: r.Sent, //planted:grant-counts-from
 	}
 	if req.queue.key.Kind == backend.KindOnce {

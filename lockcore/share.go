@@ -82,7 +82,7 @@ func (s *share) newGrant(c *call) *grant {
 	o, now := s.first, time.Now()
 	return &grant{
 		l: o.l, queue: o.queue, id: o.id, share: s, terms: o.terms, keep: o.keep, attempt: 1, repeated: o.repeated, since: now,
-		granted: o.granted.Add(now.Sub(o.since)), firstToken: o.firstToken, sent: s.sent, lease: o.terms.Lease, requestedBy: c, index: -1,
+		granted: o.granted.Add(now.Sub(o.since)), firstToken: o.firstToken, sent: s.sent, lease: o.terms.Lease, requestedBy: c,
 	}
 }
 
@@ -209,9 +209,9 @@ func (c *call) endOffer(req *request) {
 // runOffered starts the hold of the leader under a share that was handed to it, and passes the
 // request on. It returns nil if the lease is over. Then the call is still the leader.
 func (c *call) runOffered(req *request) *hold {
-	c.owned.leads = true
+	c.leads = true
 	h, _ := c.runShare(c.owned.share) // no error, because the grant is registered already
-	c.owned.leads = false
+	c.leads = false
 	if h != nil {
 		c.resign(nil, req)
 	}

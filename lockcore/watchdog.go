@@ -49,7 +49,7 @@ type watchdog struct {
 
 	mu      sync.Mutex
 	zero    time.Time // the start of clockLocked
-	due     dueHeap
+	due     dueHeap[*grant]
 	timer   *time.Timer
 	extra   int           // renewals in flight beside another one of the same lease
 	lag     time.Duration // the longest recent time from a due renewal to its reply
@@ -90,7 +90,7 @@ func (w *watchdog) periodLocked(lease time.Duration) time.Duration {
 func (w *watchdog) pushLocked(g *grant, due time.Duration) {
 	g.due = due
 	heap.Push(&w.due, g)
-	if g.index == 0 {
+	if g.index == 1 {
 		w.setLocked()
 	}
 }
@@ -108,8 +108,8 @@ func (w *watchdog) setLocked() {
 func (w *watchdog) remove(g *grant) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if g.index >= 0 {
-		heap.Remove(&w.due, int(g.index))
+	if g.index > 0 {
+		heap.Remove(&w.due, int(g.index-1))
 	}
 }
 
@@ -140,13 +140,13 @@ func (w *watchdog) dueIn(g *grant, in time.Duration) {
 }
 
 func (w *watchdog) dueInLocked(g *grant, in time.Duration) {
-	if g.index < 0 && g.terms.NoRenew && in == 0 && !w.stopped && g.live() {
+	if g.index == 0 && g.terms.NoRenew && in == 0 && !w.stopped && g.live() {
 		w.pushLocked(g, w.clockLocked())
 		g.urgent = true
 	}
-	if due := w.clockLocked() + in; g.index >= 0 && !w.stopped && due < g.due {
+	if due := w.clockLocked() + in; g.index > 0 && !w.stopped && due < g.due {
 		g.due, g.urgent = due, true
-		heap.Fix(&w.due, int(g.index))
+		heap.Fix(&w.due, int(g.index-1))
 		w.setLocked()
 	}
 }
@@ -208,7 +208,7 @@ func (w *watchdog) take() (all []*grant, late time.Duration) {
 	now, most := w.clockLocked(), max(batchKeys, len(w.due)/10)
 	var putOff []*grant // added to the heap after the loop, because the loop would take a long lease again
 	for len(w.due) > 0 && !w.stopped && w.due[0].due-now <= w.due[0].terms.Lease/30 {
-		g := heap.Pop(&w.due).(*grant) //nolint:errcheck,forcetypeassert // dueHeap holds nothing else
+		g := heap.Pop(&w.due).(*grant) //nolint:errcheck,forcetypeassert // the heap holds nothing else
 		if !g.live() {                 // it may have ended before it was added
 			continue
 		}
@@ -322,12 +322,12 @@ func (w *watchdog) settle(batch []*grant, replies []backend.RenewReply, start ti
 		if g.renewing--; g.renewing > 0 {
 			w.extra--
 		}
-		if g.index < 0 || g.urgent {
+		if g.index == 0 || g.urgent {
 			continue // the lease has ended, or is due for a newer reason
 		}
 		if replies[i].Err == nil && g.terms.NoRenew {
 			if g.renewing == 0 { // otherwise a newer read decides
-				heap.Remove(&w.due, int(g.index))
+				heap.Remove(&w.due, int(g.index-1))
 			}
 			continue
 		}
@@ -344,7 +344,7 @@ func (w *watchdog) settle(batch []*grant, replies []backend.RenewReply, start ti
 			}
 		}
 		g.due = due
-		heap.Fix(&w.due, int(g.index))
+		heap.Fix(&w.due, int(g.index-1))
 	}
 	if len(w.due) > 0 && !w.stopped {
 		w.setLocked()
@@ -355,29 +355,4 @@ func (w *watchdog) settle(batch []*grant, replies []backend.RenewReply, start ti
 // spread out.
 func jitter(d time.Duration) time.Duration {
 	return d*9/10 + time.Duration(rnd.Int64N(int64(d)/5+1))
-}
-
-// dueHeap orders leases by their next renewal.
-type dueHeap []*grant
-
-func (d dueHeap) Len() int           { return len(d) }
-func (d dueHeap) Less(i, j int) bool { return d[i].due < d[j].due }
-func (d dueHeap) Swap(i, j int) {
-	d[i], d[j] = d[j], d[i]
-	d[i].index, d[j].index = int32(i), int32(j)
-}
-
-func (d *dueHeap) Push(x any) {
-	g := x.(*grant) //nolint:errcheck,forcetypeassert // only the watchdog pushes
-	g.index = int32(len(*d))
-	*d = append(*d, g)
-}
-
-func (d *dueHeap) Pop() any {
-	last := len(*d) - 1
-	g := (*d)[last]
-	(*d)[last] = nil
-	*d = (*d)[:last]
-	g.index = -1
-	return g
 }
