@@ -522,7 +522,7 @@ func (c *compared) send(key, by int, do func(backend.Backend) (any, error), read
 		synctest.Wait() // until a withdrawal has been sent
 		stored = c.server.look(k)
 	} else {
-		for more := true; more && serverErr == nil; { // while it was only a step, see share.lua and revoke.lua
+		for more := true; more && serverErr == nil; { // while it was only a step, see share_member.lua and revoke.lua
 			want, stored, serverErr = c.server.run(c.now, cmd, k)
 			if more = wire.IsStep(want); cmd.Script == wire.Revoke {
 				var step wire.RevokeStep
@@ -894,7 +894,7 @@ var mistakes = []struct {
 	{"dead waiter", "> 0 or not peers.counts_all", ">= 0", 7},
 	{"takeover forgotten", "if not abandoned then call('HSET', hash, 'a', '1') end", "", 7},
 	{"attempt of a withdrawn grant", "if k.attempts > 0 then call('HSET', hash, 'n', k.attempts - 1) end", "", 1},
-	{"reservation outlives data", "outlive(hash, math.ceil(reservation / 1000) + minute)", "outlive(hash, minute)", 3},
+	{"reservation outlives data", "outlive(hash, math.ceil(reservation / 1000) + minute_ms)", "outlive(hash, minute_ms)", 3},
 	{"record outlives its end", "if v[1] == done and not v[2] then", "if false then", 1},
 	{"fingerprint of a plain hold", "holder_at > at and string.sub(rest, at, holder_at - 1) or nil", "nil", 12},
 	{"fingerprint of a plain record", "holder_at > at and string.sub(value, at, holder_at - 1) or nil", "nil", 8},

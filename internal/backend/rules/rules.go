@@ -285,7 +285,7 @@ func Withdraw(k Key, r *backend.WithdrawRequest, e Env) (Key, []Notice) {
 	k.clampEnd(e.Now)
 	k.unfold(e.Now)
 	_, closed := k.sweep(e.Now)
-	left := slices.ContainsFunc(k.Queue, isWaiter(e.Locker, r.ID))
+	wasQueued := slices.ContainsFunc(k.Queue, isWaiter(e.Locker, r.ID))
 	k.leaveQueue(e.Locker, r.ID)
 	if k.Owner != r.ID || k.State != Held && k.State != Reserved {
 		if r.Repeated {
@@ -293,12 +293,12 @@ func Withdraw(k Key, r *backend.WithdrawRequest, e Env) (Key, []Notice) {
 		}
 		if k.State == Shared && !k.Revoked {
 			notices := k.serve("", "", e) // the request may have blocked the requests behind it, and parked entries
-			if left && k.offersParked(notices) {
+			if wasQueued && k.offersParked(notices) {
 				notices = append(notices, wakeNotice(k, r.Key))
 			}
 			return k, notices
 		}
-		if left && k.State == Cooling && k.live(e.Now) {
+		if wasQueued && k.State == Cooling && k.live(e.Now) {
 			return k, k.announce(e)
 		}
 		return k, k.passPhase(closed, e)

@@ -141,8 +141,8 @@ func endShare(k Key, r ending, e Env) (Key, backend.ReleaseReply, []Notice) {
 	k.unfold(e.Now)
 	k.clampEnd(e.Now)
 	_, closed := k.sweep(e.Now)
-	left := r.queued && slices.ContainsFunc(k.Queue, isWaiter(e.Locker, r.id))
-	if left {
+	wasQueued := r.queued && slices.ContainsFunc(k.Queue, isWaiter(e.Locker, r.id))
+	if wasQueued {
 		k.leaveQueue(e.Locker, r.id)
 	}
 	i := k.shareAt(r.id)
@@ -195,13 +195,13 @@ func endShare(k Key, r ending, e Env) (Key, backend.ReleaseReply, []Notice) {
 		notices = k.serve("", freed, e) //planted:rules-share-served
 	case ours && k.State == Free:
 		notices = k.reserve(e)
-	case left && k.State == Cooling && k.live(e.Now):
+	case wasQueued && k.State == Cooling && k.live(e.Now):
 		notices = k.announce(e)
 	default:
 		notices = k.passPhase(closed, e)
 	}
 	reply.Parked = ours && r.cooldown == 0 && k.offersParked(notices)
-	if r.queued && (reply.Parked || left && k.State == Shared && k.offersParked(notices)) {
+	if r.queued && (reply.Parked || wasQueued && k.State == Shared && k.offersParked(notices)) {
 		notices = append(notices, wakeNotice(k, r.key)) // the earlier releases did not report the entries
 	}
 	return k, reply, notices

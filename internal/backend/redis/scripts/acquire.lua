@@ -1,8 +1,8 @@
 -- acquire.lua: acquire a key for a request, or return why it does not get it.
--- request, locker: ids · lease µs · enqueue the request if the key is busy (1|0) · holder: its text ·
---   retention_ms of an abandoned hold · fingerprint · mode: exclusive | least | most · queue_ms:
---   retention of the queue · plain: the grant may be a plain hold (1|0): no duplicate of this command
---   may exist
+-- request, locker: ids · lease µs · enqueue the request if the key is busy (1|0) · holder: its text
+--   · retention_ms of an abandoned hold · fingerprint · mode: exclusive | least | most · queue_ms:
+--   retention of the queue · plain: the grant may be a plain hold (1|0): no duplicate of this
+--   command may exist
 -- Returns the token of a plain hold, as text, or a plain record as it is stored, or one of
 --   {0, remaining µs, held for µs, holder text, queue length, fingerprint} busy. If the key is held
 --     or shared, the locker id of the holder follows. If there is an interim answer, it follows. If
@@ -13,7 +13,7 @@
 --   {3, done (1|0)} another fingerprint
 --   {4, holder text, held for µs, attempt} abandoned, refused
 --   {5} the request has ended
---   more, see share.lua
+--   more, see share_member.lua
 -- or the error BADFIELD and the name of a field that cannot be read; then nothing was written.
 local hash, queue = unpack(KEYS)
 local request, locker, lease, enqueue, holder, retention_ms, fingerprint, mode, queue_ms, plain = unpack(ARGV)
@@ -50,7 +50,7 @@ if state == 'd' then -- a replay needs no more functions
 end
 -- include parts/key.lua
 -- include parts/grant.lua
--- include parts/share.lua
+-- include parts/share_member.lua
 token, used = number(token, exact), number(used, exact)
 if state then ends, length = number(ends, math.huge), number(length, math.huge) end
 local bad = not token and 't' or not used and 'f' or attempts == nil and 'n' or state and (not ends and 'x' or not length and 'd')

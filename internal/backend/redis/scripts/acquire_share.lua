@@ -1,15 +1,15 @@
 -- acquire_share.lua: acquire a share of a key for a request, or return why it does not get one.
--- text of the request, see shares.lua · locker id · lease µs · enqueue the request if it does not fit
---   (1|0) · holder: its text · queue_ms: retention of the queue · reservation µs · channels: their
---   prefix · counts_all: PUBLISH counts all receivers (1|0)
+-- text of the request, see shares.lua · locker id · lease µs · enqueue the request if it does not
+--   fit (1|0) · holder: its text · queue_ms: retention of the queue · reservation µs · channels:
+--   their prefix · counts_all: PUBLISH counts all receivers (1|0)
 -- Returns one of
 --   {0, remaining µs, held for µs, holder text, queue length, '', locker id, '', weights, place}
 --     busy, as in acquire.lua. If the key is shared, remaining is that of the share that ends first. If that
 --     share cools, held for is 0, and there is no holder
 --   {1, token, 1, abandoned (1|0), may have parked entries (1|0), phase, time of the grant in µs}
 --     granted
---   {5} the request has ended
---   more, see share.lua
+--   {5} the request has ended, or its share was revoked
+--   more, see share_member.lua
 -- or the error BADFIELD and the name of a field that cannot be read.
 -- include parts/plain.lua
 -- include parts/number.lua
@@ -17,7 +17,7 @@
 -- include parts/load.lua
 -- include parts/grant.lua
 -- include parts/queue.lua
--- include parts/share.lua
+-- include parts/share_member.lua
 -- include parts/shares.lua
 local hash, queue, shares = unpack(KEYS)
 local text, locker, lease, enqueue, holder, queue_ms, reservation, channels, counts_all = unpack(ARGV)
@@ -31,8 +31,8 @@ if k.bad then return {err = 'BADFIELD ' .. k.bad} end
 pass_phase(key, k, reservation, peers)
 local own = k.state == shared and call('ZSCORE', shares, text)
 local busy = false
--- Checked first, because a late duplicate may have entered the queue before its request ended, and
--- may have got a share there.
+-- Checked before own, because a late duplicate may have entered the queue before its request ended,
+-- and may have got a share there.
 if string.find(k.ended, id, 1, true) then return {5} end -- planted:late-duplicate-share
 if own then
   if k.revoked then return {5} end
@@ -48,34 +48,34 @@ elseif k.state == shared then
     k.head = ''
     call('HDEL', hash, 'w')
   end
-  busy = busy or not own and k.weights + weight > limit -- planted:share-fits
+  busy = busy or (not own and k.weights + weight > limit) -- planted:share-fits
 end
 
 if busy then
   if enqueue == '1' then enter_queue(queue, locker .. text, now, queue_ms) end
   local waiting = call('ZCARD', queue)
   if k.state == held then return {0, k.ends - now, math.max(now - k.token, 0), k.holder, waiting, '', k.locker} end
-  local at = (k.state == cooling or k.weights > k.weights_held) and place(queue, locker .. text) or nil
-  if k.state ~= shared then return {0, k.ends - now, 0, '', waiting, '', '', '', 0, at} end
+  local queue_place = (k.state == cooling or k.weights > k.weights_held) and place(queue, locker .. text) or nil
+  if k.state ~= shared then return {0, k.ends - now, 0, '', waiting, '', '', '', 0, queue_place} end
   if string.sub(k.head, 1, 26) == id then call('HSET', hash, 'w', id .. ' ' .. string.format('%.0f', now)) end
   local first = call('ZRANGE', shares, 0, 0, 'WITHSCORES')
   local left = tonumber(first[2]) - now -- the earliest time at which the request may fit
-  if cools(first[1]) then return {0, left, 0, '', waiting, '', '', '', k.weights, at} end
-  local by = call('HMGET', hash, 'm', 'o')
-  return {0, left, math.max(now - k.token, 0), by[1] or '', waiting, '', by[2] or '', '', k.weights, at}
+  if cools(first[1]) then return {0, left, 0, '', waiting, '', '', '', k.weights, queue_place} end
+  return {0, left, math.max(now - k.token, 0), k.holder, waiting, '', k.locker, '', k.weights, queue_place}
 end
 
+-- The request fits. Any request may take a key that is free or whose hold has expired, see grant.
 local opens = k.state ~= shared
 if opens then -- an operator may have deleted the hash of a phase, and not the set
   local old = call('ZRANGE', shares, 0, share_step - 1)
   remove_shares(hash, shares, old)
   if old[share_step] then return more end
 end
-local waits = call('ZCARD', queue) > 0 -- before all writes: a queue of another type ends the script here
+local waits = call('ZCARD', queue) > 0 -- before the writes of the grant: a queue of another type ends the script here
 if opens then open_phase(key, k, id) end
 admit(key, k, text, locker, now + lease, lease, holder)
 if enqueue == '1' then call('ZREM', queue, locker .. text) end -- otherwise the request never entered the queue
-if opens and waits or k.swept then -- other requests in the queue may fit now
+if (opens and waits) or k.swept then -- other requests in the queue may fit now
   serve(key, k, '', reservation, peers) -- planted:share-brings-others
 end
 return {1, k.token, 1, k.abandoned and 1 or 0, k.waker and 1 or 0, k.owner, now}

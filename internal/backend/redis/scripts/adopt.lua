@@ -25,7 +25,7 @@ if k.revoked then return {2} end
 local reply = {1, k.token, k.attempts > 0 and k.attempts or 1, k.abandoned and 1 or 0, k.waker and 1 or 0, k.fingerprint}
 fields(hash, 's') -- a string becomes a hash
 if mine then -- the reply was lost
-  call('HDEL', hash, 'h') -- first, see renew.lua; a write, because WAIT counts only the writes of its own connection
+  call('HDEL', hash, 'h') -- first, see key.lua; a write, because WAIT counts only the writes of its own connection
   call('HSET', hash, 'h', request)
   if k.now + lease > k.ends then call('HSET', hash, 'x', k.now + lease, 'd', lease) end
   return reply

@@ -1,9 +1,9 @@
 -- clear.lua: free a key that is not held, and forget its record.
 -- keep_ms: how long the free key is kept · reservation µs · channels: their prefix · counts_all:
---   PUBLISH counts all receivers (1|0) · seen: the token that inspect.lua returned, 'bad' if the hash
---   could not be read, or '' · seen_done: the key was done then (1|0) · id of this clear
+--   PUBLISH counts all receivers (1|0) · seen: the token that inspect.lua returned, 'bad' if the
+--   hash could not be read, or '' · seen_done: the key was done then (1|0) · id of this clear
 -- Returns 1 cleared, or nothing to clear · 0 held · 2 changed since inspect.lua read it · more, see
---   share.lua
+--   share_member.lua
 -- The greatest token is kept if it can be read. A hold whose end cannot be read is not a hold here,
 -- because its holder cannot renew it.
 -- include parts/plain.lua
@@ -11,7 +11,7 @@
 -- include parts/key.lua
 -- include parts/load.lua
 -- include parts/queue.lua
--- include parts/share.lua
+-- include parts/share_member.lua
 -- include parts/shares.lua
 local hash, queue, shares = unpack(KEYS)
 local keep_ms, reservation, channels, counts_all, seen, seen_done, id = unpack(ARGV)
@@ -53,7 +53,7 @@ if k.state == shared then call('HDEL', hash, 'c', 'u', 'w') end
 if k.state ~= reserved or k.bad then
   free(hash, queue, reservation, peers)
 else
-  outlive(hash, math.ceil(reservation / 1000) + minute) -- as in reserve
+  outlive(hash, math.ceil(reservation / 1000) + minute_ms) -- as in reserve
 end
 if k.waker then outlive(hash, waker_ttl) end
 remember(hash, k.ended, id)

@@ -1,7 +1,7 @@
 -- complete.lua: end the hold of a once key and store its record.
 -- grant_id · record · keep_ms: its retention · token: the last one used · channels: their prefix ·
---   repeated: remember the id (1|0) · plain: the grant was a plain hold (1|0): no duplicate of its
---   acquire may exist
+--   repeated: a duplicate of the acquire may arrive, so remember the id (1|0) · plain: the grant
+--   was a plain hold (1|0): no duplicate of its acquire may exist
 -- Returns 1 recorded, now or earlier by this grant · {1, 1} recorded, and the key may have parked
 --   entries · 0 stale: another run has begun or finished
 -- It also succeeds after the lease expired, provided that no other hold has begun.
@@ -20,7 +20,7 @@ end
 local k = load(hash)
 local recorded = k.waker and {1, 1} or 1
 if k.state == done and k.completed_by == grant_id then
-  call('HDEL', hash, 'e') -- first, see renew.lua; a write, because WAIT counts only the writes of its own connection
+  call('HDEL', hash, 'e') -- first, see key.lua; a write, because WAIT counts only the writes of its own connection
   call('HSET', hash, 'e', grant_id)
   return recorded
 end
@@ -28,10 +28,10 @@ if k.state ~= held or k.owner ~= grant_id then -- planted:completion-of-own-hold
   if repeated == '1' then remember(hash, k.ended, grant_id) end
   return 0
 end
-call('PEXPIRE', hash, keep_ms) -- first, see renew.lua
+call('PEXPIRE', hash, keep_ms) -- first, see key.lua
 call('HSET', hash, 's', done, 'e', grant_id, 'r', record, 'f', token)
 call('HDEL', hash, 'h', 'o', 'x', 'd', 'v', 'a')
-local kept = k.waker and waker_ttl or (repeated == '1' or k.ended ~= '') and minute or 0 -- ms
+local kept = k.waker and waker_ttl or (repeated == '1' or k.ended ~= '') and minute_ms or 0 -- ms
 if tonumber(keep_ms) < kept then -- the hash outlives the record, so the record needs its own end
   call('HSET', hash, 'x', k.now + keep_ms * 1000, 'd', keep_ms * 1000)
   call('PEXPIRE', hash, kept)

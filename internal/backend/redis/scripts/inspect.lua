@@ -15,7 +15,7 @@
 -- include parts/key.lua
 -- include parts/load.lua
 -- include parts/parked.lua
--- include parts/share.lua
+-- include parts/share_member.lua
 local hash, queue, parked, shares = unpack(KEYS)
 local part = unpack(ARGV)
 local k = load(hash, true)

@@ -1,6 +1,6 @@
 -- interim.lua: store the interim answer of a once key that a process has handed over.
--- grant_id: id of the grant that was handed over · attempt: number of its run · answer · channels: their
---   prefix
+-- grant_id: id of the grant that was handed over · attempt: number of its run · answer · channels:
+--   their prefix
 -- Returns 1 stored · 0 the hold has ended
 -- or the error BADFIELD and the name of a field that cannot be read.
 -- An adopted hold remembers the id of the grant before it, and its run has the same number. A later

@@ -1,9 +1,9 @@
 -- release.lua: end a hold.
 -- grant_id · token: the last one used · abandon: the outcome is unknown (1|0) · retention_ms of the
---   free or abandoned key · repeated: remember the id (1|0) · reservation µs · channels: their prefix ·
---   counts_all: PUBLISH counts all receivers (1|0) · cooldown µs: no request gets the key during it ·
---   plain: the hold may be plain (1|0): no duplicate of a command may exist, and the clock is past the
---   tokens
+--   free or abandoned key · repeated: a duplicate of the acquire may arrive, so remember the id
+--   (1|0) · reservation µs · channels: their prefix · counts_all: PUBLISH counts all receivers
+--   (1|0) · cooldown µs: no request gets the key during it · plain: the hold may be plain (1|0): no
+--   duplicate of a command may exist, and the clock is past the tokens
 -- Returns 1 released · {1, 1} released, no request has the key, and the key may have parked entries
 --   · 0 not the holder, no effect
 local hash, queue = unpack(KEYS)
@@ -24,7 +24,7 @@ cooldown = tonumber(cooldown)
 if type(stored) == 'string' then
   local first = string.sub(stored, 1, 28) == 'o' .. grant_id .. ' ' and string.match(stored, '^o%w+ (%d+) ')
   if not first then return 0 end
-  call('DEL', hash) -- first, see renew.lua
+  call('DEL', hash) -- first, see key.lua
   call('HSET', hash, 't', first, 'n', 1) -- a once key keeps the number of its runs
   if token ~= first then call('HSET', hash, 'f', token) end
   call('PEXPIRE', hash, retention_ms)
@@ -44,7 +44,7 @@ if abandon ~= '1' and cooldown == 0 and repeated ~= '1' and not ended and not at
     return 1
   end
 end
-call('PEXPIRE', hash, retention_ms) -- first, see renew.lua
+call('PEXPIRE', hash, retention_ms) -- first, see key.lua
 if abandon == '1' then
   call('HDEL', hash, 's', 'h', 'o', 'x', 'd', 'v', 'r')
   call('HSET', hash, 'a', '1')
@@ -52,12 +52,12 @@ else
   call('HDEL', hash, 's', 'h', 'o', 'x', 'd', 'v', 'r', 'a', 'm', 'g')
 end
 if token ~= first then call('HSET', hash, 'f', token) end
-if repeated == '1' then remember(hash, ended or '', grant_id) elseif ended then outlive(hash, minute) end
+if repeated == '1' then remember(hash, ended or '', grant_id) elseif ended then outlive(hash, minute_ms) end
 if waker then outlive(hash, waker_ttl) end
 if cooldown > 0 and abandon ~= '1' then
   local now = clock()
   call('HSET', hash, 's', cooling, 'x', now + cooldown, 'd', cooldown)
-  outlive(hash, math.ceil(cooldown / 1000) + minute) -- as in reserve
+  outlive(hash, math.ceil(cooldown / 1000) + minute_ms) -- as in reserve
   announce(queue, now + cooldown, now, peers)
   return 1
 end

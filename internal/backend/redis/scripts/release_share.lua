@@ -1,18 +1,19 @@
 -- release_share.lua: end a share, or withdraw a request for one: its queue entry, its reservation
 -- or its share.
--- text of the request, see shares.lua · locker id if the request may be in the queue, otherwise '' ·
---   keep_ms: how long the free key is kept · repeated: remember the id (1|0) · reservation µs ·
---   channels: their prefix · counts_all: PUBLISH counts all receivers (1|0) · cooldown µs: the weight of
---   the share counts during it · wake: notification for the locker that parked the last entry, sent
---   if parked entries may fit now, or ''
+-- text of the request, see shares.lua · locker id if the request may be in the queue, otherwise ''
+--   · keep_ms: how long the free key is kept · repeated: a duplicate of the acquire may arrive, so
+--   remember the id (1|0) · reservation µs · channels: their prefix · counts_all: PUBLISH counts
+--   all receivers (1|0) · cooldown µs: the weight of the share counts during it · wake:
+--   notification for the locker that parked the last entry, sent if parked entries may fit now, or
+--   ''
 -- Returns 1 released · {1, 1} released, no request waits, and the key may have parked entries
---   · 0 no share, no effect · more, see share.lua
+--   · 0 no share, no effect · more, see share_member.lua
 -- include parts/plain.lua
 -- include parts/number.lua
 -- include parts/key.lua
 -- include parts/load.lua
 -- include parts/queue.lua
--- include parts/share.lua
+-- include parts/share_member.lua
 -- include parts/shares.lua
 local hash, queue, shares = unpack(KEYS)
 local text, locker, keep_ms, repeated, reservation, channels, counts_all, cooldown, wake = unpack(ARGV)
@@ -22,7 +23,7 @@ local id, _, weight = share_of(text)
 local k = load_shares(key)
 local now = k.now
 if k.more then return more end
-local left = locker ~= '' and call('ZREM', queue, locker .. text) == 1
+local was_queued = locker ~= '' and call('ZREM', queue, locker .. text) == 1
 local own = k.state == shared and call('ZSCORE', shares, text)
 local ours = own or k.state == reserved and k.owner == id
 if k.bad and k.state == shared then -- only removes the share: an operator must clear the key
@@ -37,7 +38,7 @@ if own then
   if cooldown > 0 then
     k.freed = 'c' .. text
     k.length = math.max(k.length, cooldown)
-    keep_shares(key, k) -- first, see renew.lua
+    keep_shares(key, k) -- first, see key.lua
     call('HSET', hash, 'd', k.length)
     if call('ZADD', shares, 'GT', now + cooldown, 'c' .. text) == 0 then k.weights = k.weights - weight end -- a share of an earlier grant of this id cools already
     call('HSET', hash, 'c' .. id, call('HGET', hash, id) or '') -- planted:cooldown-before-the-end
@@ -65,7 +66,7 @@ end
 if repeated == '1' then
   if ours or not k.bad then remember(hash, k.ended, id) end -- an unreadable hash grants nothing, so its TTL must not be extended
 elseif ours and k.state == '' and k.ended ~= '' then
-  outlive(hash, minute)
+  outlive(hash, minute_ms)
 end
 if ours and k.state == '' and k.waker then outlive(hash, waker_ttl) end
 local served = 0
@@ -75,11 +76,11 @@ elseif ours and k.state == '' then
   served = reserve(hash, queue, reservation, peers) and 1 or 0
 else
   pass_phase(key, k, reservation, peers)
-  if left and k.live and k.state == cooling then announce(queue, k.ends, now, peers) end
+  if was_queued and k.live and k.state == cooling then announce(queue, k.ends, now, peers) end
 end
 -- Parked entries may fit now, unless the share cools. If the last request in the queue of a shared
 -- key is withdrawn, the releases before it did not report the entries.
-local room = ours and cooldown == 0 or left and k.state == shared
+local room = ours and cooldown == 0 or was_queued and k.state == shared
 if not k.waker or served > 0 or not room or k.revoked or call('ZCARD', queue) > 0 then return ours and 1 or 0 end
 if wake ~= '' then notify(peers, k.waker, wake) end
 return ours and {1, 1} or 0

@@ -1,6 +1,6 @@
 -- renew_share.lua: extend a share.
--- text of the request, see shares.lua · lease µs · holder: '', or the holder text of the hold that the
---   share was handed off to
+-- text of the request, see shares.lua · lease µs · holder: '', or the holder text of the hold that
+--   the share was handed off to
 -- Returns {1} kept · {0} lost · {2} revoked, or {string} if the key cannot be read, as renew.lua
 -- does. An expired share is never revived, and no share is made shorter.
 -- include parts/plain.lua
@@ -8,7 +8,7 @@
 -- include parts/key.lua
 -- include parts/load.lua
 -- include parts/queue.lua
--- include parts/share.lua
+-- include parts/share_member.lua
 -- include parts/shares.lua
 local hash, shares = unpack(KEYS)
 local text, lease, holder = unpack(ARGV)

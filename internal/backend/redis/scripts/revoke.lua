@@ -1,6 +1,6 @@
 -- revoke.lua: mark a hold, or all shares of a key, as revoked.
--- channels: their prefix · id of this revocation · from, skip: '' and 0, or the elements of the reply
---   that asks for another step
+-- channels: their prefix · id of this revocation · from, skip: '' and 0, or the elements of the
+--   reply that asks for another step
 -- Returns 1 revoked, now or by an earlier copy · {1, end µs, number} revoked, and not all holders
 --   are notified: of the shares with this end, this number · 0 not held
 -- The script does not free the key, because the handler may still run. But the hold can no longer
@@ -14,7 +14,7 @@
 -- include parts/key.lua
 -- include parts/load.lua
 -- include parts/queue.lua
--- include parts/share.lua
+-- include parts/share_member.lua
 local hash, shares = unpack(KEYS)
 local channels, id, from, skip = unpack(ARGV)
 local k = load(hash)
@@ -38,7 +38,7 @@ if from == '' then
   end
   if is_held then
     k.revoked = true
-    call('HDEL', hash, 'v') -- first, see renew.lua
+    call('HDEL', hash, 'v') -- first, see key.lua
     call('HSET', hash, 'v', '1') -- planted:revoked
   end
   remember(hash, k.ended, id) -- otherwise a late duplicate would revoke the next hold

@@ -1,9 +1,9 @@
 -- rotate.lua: release an exclusive key and request it again for the next waiter of the same
 -- process. Other processes in the queue get the key first.
--- grant_id · token: the last one used · keep_ms: how long the free key is kept · repeated: remember the
---   grant (1|0) · reservation µs · channels: their prefix · counts_all: PUBLISH counts all receivers
---   (1|0) · then for the next request as in acquire.lua: request, locker, lease, enqueue, holder,
---   retention_ms, queue_ms
+-- grant_id · token: the last one used · keep_ms: how long the free key is kept · repeated: remember
+--   the grant (1|0) · reservation µs · channels: their prefix · counts_all: PUBLISH counts all
+--   receivers (1|0) · then for the next request as in acquire.lua: request, locker, lease, enqueue,
+--   holder, retention_ms, queue_ms
 -- Returns a list: released (1) or not the holder, no effect (0), followed by the elements that
 -- acquire.lua would return for the next request
 -- include parts/plain.lua
@@ -20,16 +20,16 @@ if k.state ~= held or k.owner ~= grant_id then
   -- A repeat returns the grant of the next request, and never adds that request to the queue again.
   if repeated == '1' then remember(hash, k.ended, grant_id) end
   if k.state == held and k.owner == request and k.live and not k.revoked then
-    call('HDEL', hash, 'h') -- first, see renew.lua; a write, because WAIT counts only the writes of its own connection
+    call('HDEL', hash, 'h') -- first, see key.lua; a write, because WAIT counts only the writes of its own connection
     call('HSET', hash, 'h', request)
     return {0, 1, k.token, 1, k.abandoned and 1 or 0, k.waker and 1 or nil}
   end
   return {0, 0, 0, 0, '', call('ZCARD', queue)} -- busy with 0 µs remaining, so the process sends its request again at once
 end
-call('PEXPIRE', hash, keep_ms) -- first, see renew.lua
+call('PEXPIRE', hash, keep_ms) -- first, see key.lua
 call('HDEL', hash, 'a', 'm', 'g')
 call('HSET', hash, 'f', token)
-if repeated == '1' then remember(hash, k.ended, grant_id) elseif k.ended ~= '' then outlive(hash, minute) end
+if repeated == '1' then remember(hash, k.ended, grant_id) elseif k.ended ~= '' then outlive(hash, minute_ms) end
 if k.waker then outlive(hash, waker_ttl) end
 local other = free(hash, queue, reservation, peers)
 if string.find(k.ended, request, 1, true) then return {1, 5} end -- a late duplicate, and the next request has ended too

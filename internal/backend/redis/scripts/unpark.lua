@@ -1,8 +1,8 @@
 -- unpark.lua: remove parked entries, and mark the oldest of the others as woken.
--- wanted number of woken entries, including those that are woken already · prefix: only entries that
---   begin with it are woken and counted · fresh: µs for which an entry is woken after it was marked ·
---   marked: time of a mark: remove only entries with a mark that is not newer, or 0: remove all listed
---   entries · then the entries to remove
+-- wanted number of woken entries, including those that are woken already · prefix: only entries
+--   that begin with it are woken and counted · fresh: µs for which an entry is woken after it was
+--   marked · marked: time of a mark: remove only entries with a mark that is not newer, or 0:
+--   remove all listed entries · then the entries to remove
 -- Returns {number of removed entries, parked for µs: the oldest removed entry, number of entries
 -- that are left, parked for µs: the oldest of those, time of the new marks}, followed by the newly
 -- marked entries, oldest first. For a repeat, enough entries may be marked already. Then it returns

@@ -20,7 +20,7 @@ func Elements(reply any) []any {
 	return []any{reply}
 }
 
-// IsStep reports whether a reply says that the script had only the effect of a step, see share.lua.
+// IsStep reports whether a reply says that the script had only the effect of a step, see share_member.lua.
 // The same command must be sent again at once. Each decoder returns an error for such a reply.
 func IsStep(reply any) bool { return reply == any(int64(-1)) }
 

@@ -13,12 +13,12 @@ local function complete_plain(key, grant_id, record, keep_ms, token)
   local first, size, rest = string.match(value, '^o%w+ (%d+) %d+ %d+ %S+ (%d+) (.*)$')
   if not first then return nil end
   if #record <= 2048 then
-    redis.call('PEXPIRE', key, keep_ms) -- first, see renew.lua
+    redis.call('PEXPIRE', key, keep_ms) -- first, see key.lua
     redis.call('SET', key, 'd' .. id .. first .. ' ' .. token .. ' ' .. size .. ' ' .. #rest - size .. ' ' .. rest .. record, 'PX', keep_ms)
     return 1
   end
   size = tonumber(size)
-  redis.call('DEL', key) -- first, see renew.lua
+  redis.call('DEL', key) -- first, see key.lua
   redis.call('HSET', key, 's', 'd', 'e', grant_id, 'r', record, 'f', token, 'm', string.sub(rest, size + 1), 't', first, 'n', 1)
   if size > 0 then redis.call('HSET', key, 'g', string.sub(rest, 1, size)) end
   redis.call('PEXPIRE', key, keep_ms)

@@ -22,6 +22,8 @@
 --   l ended: ids that have ended, for which a late duplicate may still arrive
 --   p waker: id of the locker that parked an entry most recently: the key may have parked entries. If
 --     the hash is lost, the next parking sets p again. p only affects how soon a parked task runs
+-- While a key is shared it has more fields, and some have another meaning, see shares.lua.
+--
 -- Members of the queue: locker id .. request id, by arrival. A request id has 26 characters. A
 -- request for a share has "/" limit "/" weight "/" after its id.
 -- Members of the set of parked entries: texts, by the time of their first parking.
@@ -30,11 +32,16 @@
 -- Numbers are passed to commands as they are, because a command writes integers in full. The
 -- operator .. would write a large number as 1.79e+15. A script reads only the fields that it needs
 -- and writes only those that change, because these commands are most of its cost.
+--
+-- The comment "first" marks a write that needs no memory. At maxmemory Redis refuses the first write
+-- of a script if it needs memory, and permits all writes after one that needs none. So a held key can
+-- be renewed and released at maxmemory. Comments of the form "planted" and
+-- a name mark lines that tests change, to prove that they find the mistake.
 local call = redis.call
 local held, reserved, cooling, done, shared = 'h', 'r', 'c', 'd', 's' -- states
 local block = 512 -- tokens that one grant may use
-local day = 86400000000 -- µs
-local minute = 60000 -- ms: how long an ended id is remembered, and how long a queue outlives its last request
+local day_us = 86400000000 -- µs
+local minute_ms = 60000 -- ms: how long an ended id is remembered, and how long a queue outlives its last request
 local waker_ttl = 600000 -- ms: minimum time for which the hash of a key with parked entries is kept
 
 -- Returns the time, in µs of the server's clock.
@@ -44,16 +51,16 @@ local function clock()
 end
 
 -- Returns the end of a plain hold by the rule of clamp. Changes nothing.
-local function end_of(plain, now) return math.min(plain.x, now + math.min(plain.d, day)) end
+local function end_of(plain, now) return math.min(plain.x, now + math.min(plain.d, day_us)) end
 
 -- Returns the end of a state. An end that is further away than the state can last means that the
 -- clock was set back, or that no script wrote the end. Then clamp shortens it. It is never further
 -- away than a day: the longest MinHold, and the longest time within which a hold can be adopted.
 local function clamp(hash, ends, length, now)
-  if ends - now <= length and length <= day then return ends end -- planted:clock-sane
-  length = math.min(day, length)
+  if ends - now <= length and length <= day_us then return ends end -- planted:clock-sane
+  length = math.min(day_us, length)
   if ends - now <= length then return ends end
-  call('HDEL', hash, 'x') -- first, see renew.lua
+  call('HDEL', hash, 'x') -- first, see key.lua
   call('HSET', hash, 'x', now + length)
   return now + length
 end

@@ -53,7 +53,7 @@ local function unfold(key, p)
     list[#list + 1] = name
     list[#list + 1] = value
   end
-  redis.call('DEL', key) -- first, see renew.lua
+  redis.call('DEL', key) -- first, see key.lua
   redis.call('HSET', key, unpack(list))
   if left >= 0 then redis.call('PEXPIRE', key, left + 1) end -- PTTL is in whole ms; the hash must not expire earlier than the string
 end

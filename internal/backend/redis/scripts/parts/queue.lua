@@ -6,7 +6,7 @@
 local function outlive(hash, ms)
   local left = call('PTTL', hash)
   if left >= ms then return end
-  call('PEXPIRE', hash, ms) -- first, see renew.lua
+  call('PEXPIRE', hash, ms) -- first, see key.lua
   if left < 0 then return end
   local v = call('HMGET', hash, 's', 'x')
   if v[1] == done and not v[2] then -- planted:record-keeps-its-end
@@ -20,10 +20,10 @@ end
 -- a minute.
 local function remember(hash, ended, id)
   if not string.find(ended, id, 1, true) then
-    call('HDEL', hash, 'l') -- first, see renew.lua
+    call('HDEL', hash, 'l') -- first, see key.lua
     call('HSET', hash, 'l', string.sub(ended .. id, -16 * 26))
   end
-  outlive(hash, minute) -- planted:remembered-for-a-minute
+  outlive(hash, minute_ms) -- planted:remembered-for-a-minute
 end
 
 -- Returns the locker id and the request id of a member of the queue.
@@ -73,11 +73,11 @@ local function reserve(hash, queue, reservation, peers)
     local locker, request = waiter(first)
     if notify(peers, locker, 'w' .. request) then -- planted:waiter-lives
       call('HSET', hash, 's', reserved, 'h', request, 'o', locker, 'x', clock() + reservation, 'd', reservation)
-      outlive(hash, math.ceil(reservation / 1000) + minute) -- planted:hash-outlives-queue
+      outlive(hash, math.ceil(reservation / 1000) + minute_ms) -- planted:hash-outlives-queue
       return request
     end
   end
-  outlive(hash, minute)
+  outlive(hash, minute_ms)
   return false
 end
 

@@ -1,4 +1,5 @@
--- shares.lua: a key with shares. Its set of shares has them by the end of each share, in µs. A member
+-- shares.lua: a key with shares. A phase is the time from its first share to the end of the last one.
+-- Its set of shares has them by the end of each share, in µs. A member
 -- is the text of the request: id "/" limit "/" weight "/". If the share was released and cools, the
 -- member has "c" before it. A member of the queue has the same text after the locker id. Ids have
 -- 26 characters.
@@ -37,8 +38,9 @@ local function end_revocation(key, k)
 end
 
 -- Reads the key as load does, and removes the shares that have expired. swept is set if a share was
--- removed, and closed if no share is left. If more is set, shares are left that have expired, and the
--- script must end with the reply more: they would refuse a request that fits. Each step leaves a
+-- removed, and closed if no share is left. If more is set, this was only a
+-- step: shares that have expired are left, or ends to correct. Then the script must end with the reply
+-- more, because expired shares would keep out a request that fits. Each step leaves a
 -- valid key, so other commands may run between two steps, and any of them goes on with the rest. A
 -- key that cannot be read is not changed.
 local function load_shares(key)
@@ -78,7 +80,7 @@ local function load_shares(key)
   return k
 end
 
--- Reserves a key that load_shares has freed. Returns the id of the request, or false.
+-- Reserves the key if load_shares has closed its phase, and otherwise does nothing. Returns the id of the request, or false.
 local function pass_phase(key, k, reservation, peers)
   local request = k.closed and reserve(key.hash, key.queue, reservation, peers) -- planted:phase-passed-on
   if request then k.state, k.owner, k.ends, k.live = reserved, request, k.now + reservation, true end
@@ -109,7 +111,7 @@ end
 -- a minute after the last cooldown, like that of a free key. The mark of an abandoned hold keeps it.
 local function keep_cooling(key, k)
   if k.weights_held > 0 or k.abandoned then return end
-  local keep = math.max(math.ceil((k.ends - k.now) / 1000) + minute, k.waker and waker_ttl or 0)
+  local keep = math.max(math.ceil((k.ends - k.now) / 1000) + minute_ms, k.waker and waker_ttl or 0)
   call('PEXPIRE', key.hash, keep)
   call('PEXPIRE', key.shares, keep) -- planted:cooling-ttl
 end

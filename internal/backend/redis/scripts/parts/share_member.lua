@@ -1,4 +1,4 @@
--- share.lua: the members of the set of shares, see shares.lua.
+-- share_member.lua: the members of the set of shares, see shares.lua.
 local share_step = 500 -- shares that one script removes, corrects or notifies, so that many shares do not block the server
 local more = -1 -- reply of a script that had only the effect of a full step; it is sent again at once
 
