@@ -63,7 +63,7 @@ func leases() []mistake {
 		},
 		{
 			name: "watchdog-dials-on", what: "Renewals that an endpoint closes dial again and again.",
-			edits: []edit{{"stale-connections", value("($) || again < 2*ownPoolSize")}},
+			edits: []edit{{"stale-connections", value("($) || again < 2*conn.PoolSize")}},
 			pkg:   "internal/backend/redis", test: "TestRenewEndpointCloses",
 		},
 		{
