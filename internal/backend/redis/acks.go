@@ -48,7 +48,7 @@ func (r Acks) within(c wire.Command) Acks {
 	return r
 }
 
-// evalAcked is eval together with WAIT, on one connection to the primary of the key. WAIT counts
+// evalAcked is conn.Send together with WAIT, on one connection to the primary of the key. WAIT counts
 // only the writes of its own connection. A cluster client cannot route WAIT, because WAIT has no
 // key. So evalAcked follows redirections itself.
 func (c *sender) evalAcked(ctx context.Context, on redis.UniversalClient, cmd wire.Command) (any, error) {

@@ -38,7 +38,7 @@ func (b *Backend) Listen(ctx context.Context, on func(backend.Notification)) {
 }
 
 // subscribe returns a subscription, or nil if ctx ends first. go-redis dials before it returns. On
-// a client of newConn the dial ends with ctx. On a client of the user only the timeouts of that
+// a client of conn.New the dial ends with ctx. On a client of the user only the timeouts of that
 // client bound the dial. If such a dial ends after ctx, its subscription is closed.
 func (b *Backend) subscribe(ctx context.Context, client redis.UniversalClient) *redis.PubSub {
 	channel := b.wire.Channels + b.wire.Locker

@@ -26,7 +26,7 @@ type ParkedEntry struct {
 }
 
 // Park adds an entry to a key that another request has. An entry that is parked again keeps its
-// place, and no longer counts as woken.
+// place, and is no longer woken.
 func Park(k Key, r *backend.ParkRequest, e Env) (Key, backend.ParkReply) {
 	k.Expire(e.Now)
 	stored := k

@@ -316,7 +316,7 @@ func (k *Key) keepShares(now Instant) {
 }
 
 // keepCooling sets the TTLs of a phase in which all shares cool. No renewal follows, so its data is
-// kept only for a minute after the last cooldown, like that of a free key. The mark of an abandoned
+// kept only for a minute after the last cooldown, like the data of a free key. The mark of an abandoned
 // hold keeps it.
 func (k *Key) keepCooling(now Instant) {
 	if k.HeldWeights() > 0 || k.Abandoned {

@@ -60,11 +60,11 @@ local function announce(queue, ends, now, peers)
 end
 
 -- Reserves the key for the first process in the queue that can be notified, for that many µs. Returns
--- its request id, or false. In a Cluster each member counts as notified, and the reservation expires
+-- its request id, or false. In a Cluster each member is taken as notified, and the reservation expires
 -- if no request arrives. A script drops at most 100 dead members, so that no queue blocks the server.
 -- The live members behind them get the free key with their next request, within 2 s, and the next
 -- script drops more. The hash must outlive the queue: a request during the reservation extends the
--- TTL of the queue, but not that of the hash.
+-- TTL of the queue, but not the TTL of the hash.
 local function reserve(hash, queue, reservation, peers)
   local most = 100 -- planted:dead-members-per-script
   for _ = 1, most do

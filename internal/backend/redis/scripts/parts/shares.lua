@@ -108,7 +108,7 @@ local function keep_shares(key, k)
 end
 
 -- Sets the TTLs of a phase in which all shares cool. No renewal follows, so its data is kept only for
--- a minute after the last cooldown, like that of a free key. The mark of an abandoned hold keeps it.
+-- a minute after the last cooldown, like the data of a free key. The mark of an abandoned hold keeps it.
 local function keep_cooling(key, k)
   if k.weights_held > 0 or k.abandoned then return end
   local keep = math.max(math.ceil((k.ends - k.now) / 1000) + minute_ms, k.waker and waker_ttl or 0)
