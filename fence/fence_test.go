@@ -19,14 +19,14 @@ import (
 
 	"github.com/holdfast-go/holdfast/fence"
 	"github.com/holdfast-go/holdfast/guard"
-	"github.com/holdfast-go/holdfast/internal/chaos"
+	"github.com/holdfast-go/holdfast/internal/process"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
 func TestMain(m *testing.M) {
-	chaos.Work(child)
+	process.Work(child)
 	server := miniredis.NewMiniRedis()
 	if err := server.Start(); err != nil {
 		panic(err)

@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/fence"
-	"github.com/holdfast-go/holdfast/internal/chaos"
+	"github.com/holdfast-go/holdfast/internal/process"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -40,11 +40,11 @@ func child(addr string, in *bufio.Scanner) error {
 	if err != nil {
 		return err
 	}
-	chaos.WriteLine(os.Stdout, "held")
+	process.WriteLine(os.Stdout, "held")
 	in.Scan() // here it is stopped, between its check and its write
 	plain := rdb.Set(ctx, "plain", "old", 0).Err()
 	_, err = fence.Redis{Client: rdb}.Do(ctx, h, "fenced", "SET", "old")
-	chaos.WriteLine(os.Stdout, fmt.Sprint("plain: ", plain, " fenced: ", err))
+	process.WriteLine(os.Stdout, fmt.Sprint("plain: ", plain, " fenced: ", err))
 	return nil
 }
 
@@ -55,7 +55,7 @@ func TestPausedProcess(t *testing.T) {
 	t.Parallel()
 	s := redistest.Real(t)
 	rdb := s.Client(t)
-	p, said := chaos.Listen[string](t, s.Addr())
+	p, said := process.Listen[string](t, s.Addr())
 	if line := <-said; line != "held" {
 		t.Fatalf("the process said %q", line)
 	}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/holdfast-go/holdfast/internal/chaos"
+	"github.com/holdfast-go/holdfast/internal/process"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -119,7 +119,7 @@ func manyWaiters(r role, in *bufio.Scanner) error {
 			case err == nil: // the key was released before the cancellation arrived
 				_ = le.Release(ctx)
 			case !errors.Is(err, context.Canceled):
-				chaos.WriteLine(os.Stdout, fmt.Sprint("not canceled: ", err))
+				process.WriteLine(os.Stdout, fmt.Sprint("not canceled: ", err))
 			}
 		})
 	}
@@ -145,7 +145,7 @@ func TestCleanupManyCanceled(t *testing.T) {
 	}
 	control := handOver(t, held, keys[n:], next, nil)
 	keys = keys[:n]
-	p, said := chaos.Listen[string](t, role{Addr: w.rdb.Options().Addr, Waiters: n})
+	p, said := process.Listen[string](t, role{Addr: w.rdb.Options().Addr, Waiters: n})
 	eventually(t, "the queues", func() bool { return waitingIn(t, w.rdb, keys) == n })
 	waits := handOver(t, held, keys[n-sample:], next, func() { p.Tell("") })
 	at := func(all []time.Duration, p int) time.Duration { return all[len(all)*p/100] }

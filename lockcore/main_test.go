@@ -12,14 +12,14 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
-	"github.com/holdfast-go/holdfast/internal/chaos"
+	"github.com/holdfast-go/holdfast/internal/process"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
 func TestMain(m *testing.M) {
-	chaos.Work(role.play)
+	process.Work(role.play)
 	logging.Disable() // these tests cause faults
 	goleak.VerifyTestMain(m, redistest.PoolProbes())
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/holdfast-go/holdfast/internal/chaos"
+	"github.com/holdfast-go/holdfast/internal/process"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -40,7 +40,7 @@ func (r role) play(in *bufio.Scanner) error {
 	if _, err := l.Acquire(context.Background(), "k", lockcore.Terms{Lease: 3 * time.Second}); err != nil {
 		return err
 	}
-	chaos.WriteLine(os.Stdout, "held")
+	process.WriteLine(os.Stdout, "held")
 	in.Scan() // until the test kills it, or is gone
 	return nil
 }
@@ -52,7 +52,7 @@ func TestRealKilledHolder(t *testing.T) {
 	w, control := realWorld(t), redistest.NewControl(t)
 	l, _, _ := w.locker(lockcore.Options{})
 	for _, after := range []time.Duration{100 * time.Millisecond, 3500 * time.Millisecond} {
-		p, said := chaos.Listen[string](t, role{Addr: w.rdb.Options().Addr})
+		p, said := process.Listen[string](t, role{Addr: w.rdb.Options().Addr})
 		if line := <-said; line != "held" {
 			t.Fatalf("the holder said %q", line)
 		}

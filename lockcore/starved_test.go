@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/chaos"
+	"github.com/holdfast-go/holdfast/internal/process"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -30,7 +30,7 @@ func TestStarvedLeases(t *testing.T) {
 	testlevel.Campaign(t)
 	s := redistest.Real(t)
 	for range 2 {
-		chaos.Listen[string](t, role{Spin: true})
+		process.Listen[string](t, role{Spin: true})
 	}
 	for _, lease := range parsed(t, *starvedLeases, time.ParseDuration) {
 		for _, spins := range parsed(t, *starvedSpins, func(s string) (n int, err error) { _, err = fmt.Sscan(s, &n); return n, err }) {

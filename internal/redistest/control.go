@@ -69,14 +69,31 @@ func (c *Control) ended(now time.Time) {
 // Late returns how much longer than usual an action from start until now may have taken on this
 // machine. That is twice the delay of the control in that time: once for this process and once for
 // the server.
-func (c *Control) Late(start time.Time) time.Duration {
+func (c *Control) Late(start time.Time) time.Duration { return c.Between(start, time.Now()) }
+
+// Between is Late for an action that ended at end.
+func (c *Control) Between(start, end time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	i, _ := slices.BinarySearchFunc(c.sums, start, func(s lateSum, t time.Time) int { return s.at.Compare(t) })
-	late := c.total
-	if i > 0 {
-		late -= c.sums[i-1].total
+	first, past := c.indexLocked(start), c.indexLocked(end)
+	if past < len(c.sums) {
+		past++ // the pass that was under way at end
 	}
-	late += max(time.Since(c.beat)-controlMoment-controlUsual, 0)
+	late := time.Duration(0)
+	if past > 0 {
+		late = c.sums[past-1].total
+	}
+	if first > 0 {
+		late -= c.sums[first-1].total
+	}
+	if end.After(c.beat) {
+		late += max(time.Since(c.beat)-controlMoment-controlUsual, 0)
+	}
 	return 2 * late
+}
+
+// indexLocked returns the index of the first sum at t or later.
+func (c *Control) indexLocked(t time.Time) int {
+	i, _ := slices.BinarySearchFunc(c.sums, t, func(s lateSum, t time.Time) int { return s.at.Compare(t) })
+	return i
 }

@@ -36,4 +36,12 @@ func TestControlLate(t *testing.T) {
 	if got := c.Late(at(time.Millisecond)) - hour; got != 2*146*time.Millisecond {
 		t.Errorf("since 1 ms: %v", got)
 	}
+	for _, b := range []struct {
+		from, to, want time.Duration
+	}{{1, 40, 96}, {1, 60, 292}, {53, 54, 196}, {3, 52, 96}} {
+		got := c.Between(at(b.from*time.Millisecond), at(b.to*time.Millisecond))
+		if got != b.want*time.Millisecond {
+			t.Errorf("from %d to %d ms: %v, want %d ms", b.from, b.to, got, b.want)
+		}
+	}
 }

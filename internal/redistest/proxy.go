@@ -11,11 +11,11 @@ import (
 // connection. Use it for links without a dialer of the test, such as the one between a primary and
 // its replica.
 type Relay struct {
-	to       string
 	listener net.Listener
 	wg       sync.WaitGroup
 
 	mu     sync.Mutex
+	to     string
 	silent bool
 	conns  map[net.Conn]struct{}
 	closed bool
@@ -63,6 +63,14 @@ func (r *Relay) Heal() {
 	}
 }
 
+// Move makes the Relay lead to another address. It closes all connections.
+func (r *Relay) Move(addr string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.to = addr
+	r.cutLocked()
+}
+
 func (r *Relay) cutLocked() {
 	for c := range r.conns {
 		_ = c.Close()
@@ -89,8 +97,11 @@ func (r *Relay) accept() {
 }
 
 func (r *Relay) serve(in net.Conn) {
-	out, err := net.Dial("tcp", r.to) //nolint:noctx // of the loopback interface
-	if err != nil || !r.keep(in, out) {
+	r.mu.Lock()
+	to := r.to
+	r.mu.Unlock()
+	out, err := net.Dial("tcp", to) //nolint:noctx // of the loopback interface
+	if err != nil || !r.keep(to, in, out) {
 		_ = in.Close()
 		return
 	}
@@ -109,18 +120,20 @@ func (r *Relay) serve(in net.Conn) {
 	delete(r.conns, out)
 }
 
-// keep makes two connections end with the Relay. It returns false if the Relay is closed.
-func (r *Relay) keep(conns ...net.Conn) bool {
+// keep makes two connections end with the Relay. It returns false if the Relay is closed, or has
+// moved since.
+func (r *Relay) keep(to string, conns ...net.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	ok := !r.closed && r.to == to
 	for _, c := range conns {
-		if r.closed {
+		if !ok {
 			_ = c.Close()
 			continue
 		}
 		r.conns[c] = struct{}{}
 	}
-	return !r.closed
+	return ok
 }
 
 // lossy is an end of a connection that drops data while the Relay is silent.

@@ -17,8 +17,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// MasterName is the name of the primary of a [Trio].
+const MasterName = "trio"
+
 const (
-	masterName  = "trio"
 	quorum      = 2
 	settleLimit = 90 * time.Second // for a topology to become ready; after a pause a sentinel does nothing for 30 s (TILT)
 	mustTime    = 10 * time.Second // time limit of a command on a running server
@@ -53,7 +55,7 @@ func Sentinel(tb testing.TB, args ...string) *Trio {
 
 // Options returns fresh options for a client that follows the primary.
 func (s *Trio) Options() *redis.FailoverOptions {
-	o := &redis.FailoverOptions{MasterName: masterName}
+	o := &redis.FailoverOptions{MasterName: MasterName}
 	for _, w := range s.sentinels {
 		o.SentinelAddrs = append(o.SentinelAddrs, w.Addr())
 	}
@@ -123,7 +125,7 @@ func (s *Trio) Plan() {
 	old := s.Master()
 	settle(s.tb, "the planned failover", func(ctx context.Context) error {
 		return ask(ctx, s.sentinels[0].Addr(), func(ctx context.Context, c *redis.Client) error {
-			return sentinelSays(ctx, c, "FAILOVER", masterName).Err()
+			return sentinelSays(ctx, c, "FAILOVER", MasterName).Err()
 		})
 	})
 	s.Failover(old)
@@ -133,7 +135,7 @@ func (s *Trio) Plan() {
 func (s *Trio) masterAddr(ctx context.Context) (addr string) {
 	for _, w := range s.sentinels {
 		err := ask(ctx, w.Addr(), func(ctx context.Context, c *redis.Client) error {
-			parts, err := sentinelSays(ctx, c, "GET-MASTER-ADDR-BY-NAME", masterName).StringSlice()
+			parts, err := sentinelSays(ctx, c, "GET-MASTER-ADDR-BY-NAME", MasterName).StringSlice()
 			if err == nil && len(parts) == 2 {
 				addr = net.JoinHostPort(parts[0], parts[1])
 			}
@@ -161,7 +163,7 @@ func (s *Trio) ready(ctx context.Context) error {
 			return err
 		}
 		if err := ask(ctx, w.Addr(), func(ctx context.Context, c *redis.Client) error {
-			return sentinelSays(ctx, c, "CKQUORUM", masterName).Err()
+			return sentinelSays(ctx, c, "CKQUORUM", MasterName).Err()
 		}); err != nil {
 			return err
 		}
@@ -183,9 +185,9 @@ func sentinel(tb testing.TB, master *Server) *Server {
 		conf := filepath.Join(dir, "sentinel.conf")
 		text := strings.Join([]string{
 			"bind 127.0.0.1", fmt.Sprint("port ", s.port), "dir " + dir,
-			fmt.Sprintf("sentinel monitor %s 127.0.0.1 %d %d", masterName, master.port, quorum),
-			"sentinel down-after-milliseconds " + masterName + " 1000",
-			"sentinel failover-timeout " + masterName + " 3000", "",
+			fmt.Sprintf("sentinel monitor %s 127.0.0.1 %d %d", MasterName, master.port, quorum),
+			"sentinel down-after-milliseconds " + MasterName + " 1000",
+			"sentinel failover-timeout " + MasterName + " 3000", "",
 		}, "\n")
 		if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 			tb.Fatal(err)

@@ -15,14 +15,14 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
-	"github.com/holdfast-go/holdfast/internal/chaos"
+	"github.com/holdfast-go/holdfast/internal/process"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
 func TestMain(m *testing.M) {
-	chaos.Work(order.serve)
+	process.Work(order.serve)
 	flag.Parse()
 	logging.Disable()                   // some tests cause faults
 	_ = flag.Set("test.parallel", "32") // parallel tests mostly wait for asynq, so more of them than CPUs can run
@@ -115,7 +115,7 @@ func (o order) serve(in *bufio.Scanner) error {
 		return err
 	}
 	w.Commands = len(commands.Commands())
-	chaos.WriteLine(os.Stdout, w.account)
+	process.WriteLine(os.Stdout, w.account)
 	return nil
 }
 
@@ -152,7 +152,7 @@ func (w *hotWorker) note(f func(*account)) {
 }
 
 func (w *hotWorker) hang(context.Context, *asynq.Task) error {
-	chaos.WriteLine(os.Stdout, account{Runs: 1})
+	process.WriteLine(os.Stdout, account{Runs: 1})
 	select {}
 }
 
@@ -182,13 +182,13 @@ func (w *hotWorker) work(ctx context.Context, t *asynq.Task) error {
 
 // process is a child that has started. It serves after serve was called.
 type process struct {
-	*chaos.Process
+	*process.Process
 	said <-chan account
 }
 
 func (w *world) start(o order) *process {
 	w.Helper()
-	p, said := chaos.Listen[account](w, o)
+	p, said := process.Listen[account](w, o)
 	return &process{p, said}
 }
 

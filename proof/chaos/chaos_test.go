@@ -1,0 +1,38 @@
+package chaos_test
+
+import (
+	"testing"
+
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/holdfast-go/holdfast/internal/process"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
+	"github.com/holdfast-go/holdfast/proof/chaos"
+)
+
+func TestMain(m *testing.M) {
+	logging.Disable() // the tests cause faults on purpose
+	process.Main(m, work)
+}
+
+// Processes compete for keys while processes, servers and networks fail: see the table of
+// scenarios.
+func TestChaos(t *testing.T) {
+	testlevel.Campaign(t)
+	for _, s := range scenarios() {
+		t.Run(s.name, func(t *testing.T) {
+			if s.parallel {
+				t.Parallel()
+			}
+			r := s.start(t)
+			s.happens(r)
+			r.finish()
+			if r.one != nil && len(r.failed) == 0 { // nothing is left behind
+				chaos.CheckLeftovers(t, r.one.Client(t), "holdfast:2:x:", lease)
+				if ch := r.one.Client(t).PubSubChannels(t.Context(), "holdfast:*").Val(); len(ch) != 0 && len(r.lockers) == 0 {
+					t.Errorf("still subscribed: %v", ch)
+				}
+			}
+		})
+	}
+}
