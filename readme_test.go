@@ -85,7 +85,7 @@ func TestGuaranteesAreNumbered(t *testing.T) {
 	if len(rows) < 100 {
 		t.Errorf("only %d numbered rows", len(rows))
 	}
-	files, err := filepath.Glob("internal/sim/*.go")
+	files, err := filepath.Glob("proof/sim/*.go")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,10 @@ tmp=$(mktemp -d)
 mkdir "$tmp/output"
 touch "$tmp/table"
 
+# gotestsum runs go test and counts.
+go build -modfile=tools/go.mod -o "$tmp/gotestsum" gotest.tools/gotestsum
+export GOTEST="$tmp/gotestsum --hide-summary=skipped --" GOTESTSUM_FORMAT=pkgname-and-test-fails
+
 # stage NAME COMMAND…: runs a command, keeps its output for counts, and notes how long it took. It ends as the command does.
 stage() {
   local name=$1 begin=$SECONDS code=0
@@ -23,14 +27,19 @@ note() {
   printf '%-20s %s%s\n' "$1" "$said" "${4:+, $4}" >>"$tmp/table"
 }
 
-# counts [NAME]: the sum of what tally and planted have counted in a stage, or in all. Nothing if they have counted nothing.
+# counts [NAME]: the sum of what gotestsum and planted have counted in a stage, or in all. Nothing if they have counted nothing.
 counts() {
   local files=("$tmp/output/"*)
   [ $# = 0 ] || files=("$tmp/output/$1")
   cat "${files[@]}" | awk '
-    /^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$/ { passed += $1; failed += $3; skipped += $5; n++ }
+    /^DONE / { n++
+      for (i = 2; i < NF; i++) {
+        if ($(i + 1) ~ /^tests?,?$/) tests += $i
+        if ($(i + 1) ~ /^skipped,?$/) skipped += $i
+        if ($(i + 1) ~ /^failures?,?$/) failed += $i
+      } }
     /^planted mistakes: [0-9]+ of [0-9]+ caught/ { planted = ", " $3 " of " $5 " planted mistakes caught" }
-    END { if (n) printf "%d passed, %d failed, %d skipped", passed, failed, skipped
+    END { if (n) printf "%d passed, %d failed, %d skipped", tests - skipped - failed, failed, skipped
           if (planted) printf "%s", n ? planted : substr(planted, 3)
           if (n || planted) print "" }'
 }

@@ -122,7 +122,7 @@ func chart(rs results, m measured) string {
 	var b strings.Builder
 	height := bottom + 36 + noteStep*len(notes)
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-label="%s">`+"\n", chartWidth, height, chartTitle(groups))
-	fmt.Fprintf(&b, "<!-- Written by make bench, and by make pictures from the figures of RESULTS.md. -->\n%s", chartStyle)
+	fmt.Fprintf(&b, "<!-- Written by make bench, and by its test with -update from the figures of RESULTS.md. -->\n%s", chartStyle)
 	fmt.Fprintf(&b, `<rect class="ground" width="%d" height="%d" rx="6"/>`+"\n", chartWidth, height)
 	fmt.Fprintf(&b, `<text class="title" x="10" y="28">%s</text>`+"\n", chartTitle(groups))
 	b.WriteString(`<text class="small" x="10" y="50">Lock and unlock with nothing in between, operations a second: longer is faster.</text>` + "\n")

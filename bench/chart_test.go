@@ -108,7 +108,7 @@ func TestChartOfResults(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(b) != svg {
-		t.Errorf("chart.svg has other figures than RESULTS.md: make pictures draws it again\n%s", svg)
+		t.Errorf("chart.svg has other figures than RESULTS.md: go -C bench test -run TestChartOfResults . -args -update draws it again\n%s", svg)
 	}
 	if n := len(barGroups(readCells(t))); n != len(chartScenarios) {
 		t.Errorf("%d scenarios, want %d", n, len(chartScenarios))

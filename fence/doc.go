@@ -159,5 +159,5 @@
 // A [Hold] is a struct: make two, and check that the older one is refused. locktest.NewServer
 // starts a Redis inside the test, and a Memory can replace a database. Tokens for [Redis] must be
 // about time.Now().UnixMicro(). The tests on PostgreSQL, MariaDB and SQLite are in
-// internal/sqltest. MySQL's own server is supported by design but not tested.
+// proof/sqltest. MySQL's own server is supported by design but not tested.
 package fence

@@ -141,7 +141,7 @@
 // # Testing
 //
 // An SQLite file needs no server. The tests of this package on all databases are in
-// internal/sqltest. MySQL's own server is supported by design but not tested.
+// proof/sqltest. MySQL's own server is supported by design but not tested.
 //
 // [httpmw.Key]: https://pkg.go.dev/github.com/holdfast-go/holdfast/middleware/httpmw#Key
 package sqlonce

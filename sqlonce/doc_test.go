@@ -8,7 +8,7 @@ import (
 
 // The Example is in the module that has a driver.
 func TestDocProgram(t *testing.T) {
-	if err := docprogram.Check("doc.go", "../internal/sqltest/example_doc_test.go", 40); err != nil {
+	if err := docprogram.Check("doc.go", "../proof/sqltest/example_doc_test.go", 40); err != nil {
 		t.Error(err)
 	}
 }

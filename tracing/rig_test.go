@@ -157,7 +157,7 @@ next:
 	return n
 }
 
-// addsUp checks I13 of internal/sim: every span that began has ended, and no lease is counted as
+// addsUp checks I13 of proof/sim: every span that began has ended, and no lease is counted as
 // held.
 func (r *rig) addsUp(tb testing.TB) {
 	tb.Helper()

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 }
 
 // The controls give wrong results and all other strategies right ones: on SQLite, with a Redis
-// inside the process and with a real one. internal/sqltest runs the program on PostgreSQL and
+// inside the process and with a real one. proof/sqltest runs the program on PostgreSQL and
 // MariaDB.
 func TestCompare(t *testing.T) {
 	for name, addr := range map[string]func(t *testing.T) string{

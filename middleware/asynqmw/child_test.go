@@ -180,17 +180,17 @@ func (w *hotWorker) work(ctx context.Context, t *asynq.Task) error {
 	return w.rdb.Decr(ctx, "inside").Err()
 }
 
-// process is a child that has started. It serves after serve was called.
-type process struct {
+// childProcess is a child that has started. It serves after serve was called.
+type childProcess struct {
 	*process.Process
 	said <-chan account
 }
 
-func (w *world) start(o order) *process {
+func (w *world) start(o order) *childProcess {
 	w.Helper()
 	p, said := process.Listen[account](w, o)
-	return &process{p, said}
+	return &childProcess{p, said}
 }
 
 // serve makes the child begin to serve.
-func (p *process) serve() { p.Tell("") }
+func (p *childProcess) serve() { p.Tell("") }

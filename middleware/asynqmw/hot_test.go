@@ -52,7 +52,7 @@ func contend(t *testing.T, tasks int, terms lockcore.Terms, limit time.Duration)
 	t.Helper()
 	queue, locks := redistest.Real(t), redistest.Real(t)
 	w := newWorld(t, queue.Client(t))
-	var workers []*process
+	var workers []*childProcess
 	for range 2 {
 		workers = append(workers, w.start(order{Asynq: queue.Addr(), Locks: locks.Addr(), Workers: 10, Terms: terms}))
 	}

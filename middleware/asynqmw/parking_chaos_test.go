@@ -57,7 +57,7 @@ func TestParkingChaos(t *testing.T) {
 
 // unit is a process behind two relays.
 type unit struct {
-	*process
+	*childProcess
 	queue, locks *redistest.Relay
 }
 
@@ -83,7 +83,7 @@ func (c *parkingChaos) start() *unit {
 	u := &unit{queue: redistest.Proxy(c.T, c.server.Addr()), locks: redistest.Proxy(c.T, c.server.Addr())}
 	at := func(r *redistest.Relay) string { return net.JoinHostPort("127.0.0.1", r.Port()) }
 	terms := lockcore.Terms{Lease: 2 * time.Second}
-	u.process = c.world.start(order{Asynq: at(u.queue), Locks: at(u.locks), Log: c.server.Addr(), Parks: "default", Workers: 6, Terms: terms})
+	u.childProcess = c.world.start(order{Asynq: at(u.queue), Locks: at(u.locks), Log: c.server.Addr(), Parks: "default", Workers: 6, Terms: terms})
 	go func() {
 		for range u.said {
 		}

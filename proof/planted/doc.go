@@ -2,9 +2,9 @@
 // The code of the product does not change: go test -overlay replaces the changed files, also
 // embedded scripts, for one build.
 //
-//	go run ./internal/planted            all mistakes
-//	go run ./internal/planted -only watchdog-one-error,no-token-floor
-//	go run ./internal/planted -list
+//	go -C proof run ./planted -root ..            all mistakes
+//	go -C proof run ./planted -root .. -only watchdog-one-error,no-token-floor
+//	go -C proof run ./planted -root .. -list
 //
 // Each named test must pass on the unchanged code, and fail with the mistake. A broken build, a
 // timeout and a skipped test do not count as a failure.
@@ -50,7 +50,7 @@
 //
 //     In text, $ is what it replaces, and $(NAME) is the statement at another place.
 //
-//  4. Run go test ./internal/planted, then go run ./internal/planted -only NAME.
+//  4. Run go -C proof test ./planted, then go -C proof run ./planted -root .. -only NAME.
 //
 // In Go the operations apply to the first node that begins on the marked line: the statement, its
 // condition, result or right-hand side, or its first call. If an operand or an argument has its own

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -27,15 +28,22 @@ type report struct {
 // event is a line of go test -json, see go doc test2json.
 type event struct{ Action, Test, Output string }
 
-// test runs the named tests of a package of the module in root. If overlay is not empty, it names a
-// file for go test -overlay.
+// proof is the folder of the module of its own that has some of the tests.
+const proof = "proof"
+
+// test runs the named tests of a package, a folder in root. If overlay is not empty, it names a file
+// for go test -overlay.
 func test(root, overlay, pkg string, names []string) (report, error) {
 	args := []string{"test", "-json", "-vet=off", "-count=1", "-timeout", limit.String(), "-run", "^(" + strings.Join(names, "|") + ")$"}
 	if overlay != "" {
 		args = append(args, "-overlay", overlay)
 	}
+	dir := root
+	if in, ok := strings.CutPrefix(pkg, proof+"/"); ok {
+		dir, pkg = filepath.Join(root, proof), in
+	}
 	cmd := exec.Command("go", append(args, "./"+pkg)...) //nolint:noctx // same process group, so it ends with this process
-	cmd.Dir = root
+	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), testlevel.Env+"=campaign") // lower levels skip some of the tests named
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out

@@ -19,7 +19,7 @@ func leases() []mistake {
 				{"grant-in-time", never()},
 				{"hold-of-live-grant", operandNever(1)},
 			},
-			pkg: "internal/sim", test: "TestLateGrantIsNotKept",
+			pkg: "proof/sim", test: "TestLateGrantIsNotKept",
 		},
 		{
 			name: "release-after-ticket", what: "A release after a Ticket frees the key, which another process may have.",

@@ -13,6 +13,7 @@ import (
 )
 
 func main() {
+	root := flag.String("root", ".", "the `folder` of the root module")
 	only := flag.String("only", "", "only these `names`, separated by commas")
 	list := flag.Bool("list", false, "list the mistakes and exit")
 	beside := flag.Int("p", 2, "`number` of mistakes at the same time")
@@ -20,7 +21,7 @@ func main() {
 	chosen, err := choose(all(), *only)
 	if err == nil && *list {
 		var broken map[string][]string
-		if broken, err = promises("."); err == nil {
+		if broken, err = promises(*root); err == nil {
 			for _, m := range chosen {
 				fmt.Printf("%-28s %-50s %-14s %s\n", m.name, m.test, strings.Join(broken[m.test], ","), m.what)
 			}
@@ -28,7 +29,7 @@ func main() {
 		}
 	}
 	if err == nil {
-		err = run(os.Stdout, ".", chosen, max(*beside, 1))
+		err = run(os.Stdout, *root, chosen, max(*beside, 1))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "planted:", err)

@@ -44,7 +44,7 @@ func find(root string) (places, error) {
 		}
 		ext := filepath.Ext(path)
 		if e.IsDir() {
-			if name != "." && (strings.HasPrefix(e.Name(), ".") || e.Name() == "testdata" || filepath.ToSlash(name) == "internal/planted") {
+			if name != "." && (strings.HasPrefix(e.Name(), ".") || e.Name() == "testdata" || filepath.ToSlash(name) == "proof/planted") {
 				return filepath.SkipDir
 			}
 			return nil

@@ -6,12 +6,12 @@ func scripts() []mistake {
 		{
 			name: "group-blind-release", what: "A group releases the plain holds of others.",
 			edits: []edit{{"deal-own-hold", operandAlways(1)}},
-			pkg:   "internal/schedule", test: "TestSchedules",
+			pkg:   "proof/schedule", test: "TestSchedules",
 		},
 		{
 			name: "group-says-granted", what: "A group reports a key as acquired that has another holder.",
 			edits: []edit{{"deal-tells", never()}},
-			pkg:   "internal/schedule", test: "TestSchedules",
+			pkg:   "proof/schedule", test: "TestSchedules",
 		},
 		{
 			name: "blind-release", what: "A release does not compare the id of the hold that it ends.",
@@ -61,12 +61,12 @@ func scripts() []mistake {
 		{
 			name: "late-copy-granted", what: "A late duplicate of an acquire acquires the key after its request has ended.",
 			edits: []edit{{"late-duplicate", never()}},
-			pkg:   "internal/sim", test: "TestLateCopyOfAcquire",
+			pkg:   "proof/sim", test: "TestLateCopyOfAcquire",
 		},
 		{
 			name: "reservation-ignored", what: "A new request is granted a key that is reserved for the first waiter.",
 			edits: []edit{{"key-is-taken", operand(1, "state ~= reserved")}},
-			pkg:   "internal/sim", test: "TestReservationIsKept",
+			pkg:   "proof/sim", test: "TestReservationIsKept",
 		},
 		{
 			name: "dead-head-of-line", what: "A release reserves the key for the first waiter although its process has ended, and so does every later release.",

@@ -68,7 +68,7 @@ func shares() []mistake {
 		{
 			name: "share-beside-exclusive", what: "A share is granted beside an exclusive hold.",
 			edits: []edit{{"share-excluded", skip()}},
-			pkg:   "internal/history", test: "TestHistoryShares",
+			pkg:   "proof/history", test: "TestHistoryShares",
 		},
 		{
 			name: "share-without-room", what: "A share is granted without room for it.",

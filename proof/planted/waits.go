@@ -39,7 +39,7 @@ func waits() []mistake {
 		{
 			name: "resubscribed-in-silence", what: "Waiters send no request after a subscription is restored.",
 			edits: []edit{{"resubscribed", skip()}},
-			pkg:   "internal/sim", test: "TestResubscriptionWakes",
+			pkg:   "proof/sim", test: "TestResubscriptionWakes",
 		},
 		{
 			name: "wake-up-storm", what: "A forged or repeated message makes a waiter send requests at any rate.",

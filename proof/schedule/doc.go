@@ -2,9 +2,9 @@
 // use one key and send commands as lockcore and backend/redis do. Each command may be lost, run
 // without its reply, run late, or run several times.
 //
-//	go test ./internal/schedule
-//	go test ./internal/schedule -run TestSchedules -args -schedules 100000
-//	go test ./internal/schedule -run TestSchedules -args -seed 4711
+//	go -C proof test ./schedule
+//	go -C proof test ./schedule -run TestSchedules -args -schedules 100000
+//	go -C proof test ./schedule -run TestSchedules -args -seed 4711
 //
 // A seed fixes a schedule. If a schedule fails, the test prints its seed and a trace without the
 // steps that the failure does not need.

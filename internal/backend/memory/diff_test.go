@@ -873,7 +873,7 @@ func TestDifferentialReal(t *testing.T) {
 	t.Logf("seed %d, TTLs may differ by %v: %v", seed, s.spread(), c.counts)
 }
 
-// TestDifferentialFixed runs the same operations each time. internal/planted runs it. The seed is
+// TestDifferentialFixed runs the same operations each time. proof/planted runs it. The seed is
 // one whose operations find all mistakes.
 func TestDifferentialFixed(t *testing.T) {
 	const seed = 5
@@ -884,7 +884,7 @@ func TestDifferentialFixed(t *testing.T) {
 	c.report(seed)
 }
 
-// mistakes are planted into the scripts. internal/planted plants others into the rules.
+// mistakes are planted into the scripts. proof/planted plants others into the rules.
 var mistakes = []struct {
 	name     string
 	old, new string

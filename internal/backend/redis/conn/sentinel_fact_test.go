@@ -8,6 +8,10 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
+	"github.com/holdfast-go/holdfast/lockcore"
 )
 
 // A client of go-redis asks a sentinel for the primary, and then subscribes to the announcements.
@@ -67,4 +71,18 @@ func TestGoRedisFact_missedAnnouncement(t *testing.T) {
 	defer func() { _ = dialed.Close() }()
 	_ = dialed.Ping(t.Context()).Err()
 	serves("after")
+}
+
+// A client that reads from the replicas of a Sentinel acquires nothing.
+func TestSentinelReplicaOnly(t *testing.T) {
+	testlevel.Full(t)
+	s := redistest.Sentinel(t)
+	locks, err := lockcore.New(s.Client(t, func(o *redis.FailoverOptions) { o.ReplicaOnly = true }), lockcore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = locks.Close(t.Context()) }()
+	if _, err := locks.Acquire(t.Context(), "k", lockcore.Terms{Wait: lockcore.NoWait}); err == nil || !strings.Contains(err.Error(), "READONLY") {
+		t.Errorf("on a replica: %v, want READONLY", err)
+	}
 }
