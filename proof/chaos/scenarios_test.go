@@ -290,9 +290,8 @@ func (p *slot) killForPermits() {
 	})
 	time.Sleep(rand.N(lease / 3)) // at any moment between two renewals
 	early := len(granted) > 0     // an earlier fault had taken the lease
-	name := p.name
-	p.kill(order{})
-	at, died := <-granted, r.deaths[name].at
+	name, died := p.name, p.kill(order{})
+	at := <-granted
 	if took := time.Duration(at - died); !early && took > lease+recovery+r.late(died, at) {
 		r.Errorf("the permits of %s are free %v after its death", name, took)
 	}
