@@ -6,10 +6,10 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/holdfast-go/holdfast/proof/chaos"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/proof/chaos"
 )
 
 var (

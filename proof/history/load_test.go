@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast/proof/chaos"
 	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/proof/chaos"
 )
 
 const (

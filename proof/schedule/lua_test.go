@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
-	"github.com/holdfast-go/holdfast/proof/schedule"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
+	"github.com/holdfast-go/holdfast/proof/schedule"
 )
 
 // TestLikeMiniredis runs the same schedules on a schedule.Lua and on miniredis.

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
-	"github.com/holdfast-go/holdfast/proof/schedule"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
+	"github.com/holdfast-go/holdfast/proof/schedule"
 )
 
 // mistakes replace a text of one script. alone is the invariant that finds the mistake without the

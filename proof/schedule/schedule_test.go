@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
-	"github.com/holdfast-go/holdfast/proof/schedule"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
+	"github.com/holdfast-go/holdfast/proof/schedule"
 )
 
 const fullCount = 20_000 // each known mistake is found by fewer schedules

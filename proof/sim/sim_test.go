@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
-	"github.com/holdfast-go/holdfast/proof/sim"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
+	"github.com/holdfast-go/holdfast/proof/sim"
 )
 
 var (
