@@ -25,10 +25,12 @@ help: ## list what there is
 test: ## the quick tests; they need only Go (those that need a redis-server are skipped without one)
 	$(FEWER_GC) $(GOTEST) ./...
 
+# What has one goroutine runs without the race detector.
 .PHONY: full
 full: ## all tests of the library with the race detector, on real servers too; needs a redis-server
-	$(FULL) $(FEWER_GC) $(GOTEST) -race -timeout 20m -p 2 -parallel 8 ./lockcore ./locktest $$($(GO) list ./... | grep -vE '/(internal/security|middleware/.*)$$')
-	$(FULL) $(FEWER_GC) $(GOTEST) -race -timeout 20m -p 1 -parallel 8 ./middleware/... # their tests wait for servers, within a second
+	$(FULL) $(FEWER_GC) $(GOTEST) -run '^TestDifferential' ./internal/backend/memory
+	$(FULL) $(FEWER_GC) $(GOTEST) -race -skip '^TestDifferential' -timeout 20m -p 2 -parallel 8 ./lockcore ./locktest $$($(GO) list ./... | grep -vE '/(internal/security|middleware/.*)$$')
+	$(FULL) $(FEWER_GC) $(GOTEST) -race -timeout 20m -p 1 -parallel 24 ./middleware/... # they mostly wait for servers
 	$(FULL) $(GOTEST) -count=1 ./internal/security
 
 .PHONY: servers
@@ -37,7 +39,8 @@ servers: ## the tests on real servers once more, on the redis-server named by RE
 
 .PHONY: modules
 modules: ## all tests of the other modules; needs redis-server, PostgreSQL, PgBouncer, MariaDB and Prometheus
-	set -e; for m in $(MODULES); do echo "-- $$m"; (cd $$m && $(GO) vet ./... && $(FULL) $(FEWER_GC) $(GOTEST) -timeout 20m ./...); done
+	set -e; for m in $(MODULES); do echo "-- $$m"; (cd $$m && $(GO) vet ./... && $(FULL) $(FEWER_GC) $(GOTEST) -race -timeout 20m $$($(GO) list ./... | grep -v /proof/schedule)); done
+	cd proof && $(FULL) $(FEWER_GC) $(GOTEST) ./schedule
 
 .PHONY: lint
 lint: ## check style, imports, go.mod and, if luacheck is there, the scripts, in every module; zero findings
