@@ -141,6 +141,11 @@ func shares() []mistake {
 			pkg:   "lockcore", test: "TestMinHoldForgotten",
 		},
 		{
+			name: "fields-of-cooled-shares-stay", what: "A parked entry keeps the hash of a phase, but not its shares, so their fields stay for ever.",
+			edits: []edit{{"parked-beside-cooling", skip()}},
+			pkg:   "internal/backend/redis", test: "TestScriptParkKeepsCoolingShares",
+		},
+		{
 			name: "expired-shares-refuse", what: "A request is refused because of expired shares that no step has removed yet.",
 			edits: []edit{{"swept-before-the-reply", skip()}},
 			pkg:   "internal/backend/backendtest", test: "TestMiniredis",

@@ -100,6 +100,23 @@ func TestScriptParkTTL(t *testing.T) {
 	})
 }
 
+// The data of a phase in which all shares cool is kept for a minute after them. An entry that is
+// parked meanwhile keeps the shares as long as the hash. If they expired earlier, their fields would
+// stay in the hash of a key that is used again and again.
+func TestScriptParkKeepsCoolingShares(t *testing.T) {
+	onEach(t, func(b *bench) {
+		b.run(acquireShare(me+permit, mine, 0))
+		b.run(releaseShare(me+permit, 0, time.Second))
+		b.ttl(time.Second + time.Minute)
+		b.run(park("1"))
+		b.ttl(backend.ParkedTTL)
+		shares := b.rdb.PTTL(b.Context(), b.keys[0]+":s").Val()
+		if shares < b.rdb.PTTL(b.Context(), b.keys[0]).Val() {
+			b.Errorf("the shares are kept for %v, less than the hash", shares)
+		}
+	})
+}
+
 // The first parked entry converts a plain hold to a hash. No other command with parked entries
 // does.
 func TestScriptParkPlain(t *testing.T) {
