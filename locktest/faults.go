@@ -1,169 +1,28 @@
 package locktest
 
 import (
-	"context"
-	"errors"
-	"net"
-	"sync"
 	"testing"
-	"time"
 
-	"github.com/holdfast-go/holdfast/internal/redistest/resp"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 )
 
-// Dialer is the type of redis.Options.Dialer.
-type Dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
-
-var (
-	errDown   = errors.New("locktest: the network is down")
-	errClosed = errors.New("locktest: the network is closed")
+// The network with faults, see package faulty.
+type (
+	Dialer  = faulty.Dialer
+	Fault   = faulty.Fault
+	Faults  = faulty.Network
+	Match   = faulty.Match
+	Request = faulty.Request
 )
-
-// Faults is a network between clients and Redis that fails on command:
-//
-//	faults := locktest.NewFaults(t)
-//	options.Dialer = faults.Dial(options.Dialer)
-//
-// It works with real connections and, in a testing/synctest bubble, with those of [Server]. It uses
-// no clock but that of package time, and honors deadlines like a socket. A client whose connection
-// fails sees what a real network would show: it reads nothing until its own deadline, or reads the
-// end of the stream. Use one Faults for each process that a test simulates.
-//
-// All methods may be called at any time from any goroutine.
-type Faults struct {
-	names resp.Names
-	work  sync.WaitGroup // two goroutines for each connection
-
-	mu      sync.Mutex
-	changed sync.Cond // on mu
-	conns   map[*conn]struct{}
-	planted []*Fault
-	latency func() time.Duration
-	// The directions that are blocked. A dial needs both directions.
-	deafServer, deafClient, down, closed bool
-}
 
 // NewFaults returns a network without faults. It cuts all connections when the test ends.
 func NewFaults(tb testing.TB) *Faults {
 	tb.Helper()
-	f := &Faults{conns: make(map[*conn]struct{})}
-	f.changed.L = &f.mu
-	tb.Cleanup(f.close)
-	return f
+	return faulty.New(tb)
 }
 
-// Dial returns a dialer that calls next and passes its connections through f. For TLS, next must
-// encrypt, because f reads the data.
-func (f *Faults) Dial(next Dialer) Dialer {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if err := f.mayDial(ctx); err != nil {
-			return nil, &net.OpError{Op: "dial", Net: network, Err: err}
-		}
-		server, err := next(ctx, network, addr)
-		if err != nil {
-			return nil, err
-		}
-		return f.connect(server)
-	}
-}
+// Script selects the runs of the script with that name, see [Request].
+func Script(name string) Match { return faulty.Script(name) }
 
-// Silence makes the network a black hole. Data that is sent from now on does not arrive, and dials
-// hang. No error shows this. Heal delivers the data that was sent meanwhile on connections that are
-// still open, as TCP does.
-func (f *Faults) Silence() { f.set(func() { f.deafServer, f.deafClient = true, true }) }
-
-// SilenceReplies lets requests pass, and Redis executes them, but no reply or message arrives until
-// Heal.
-func (f *Faults) SilenceReplies() { f.set(func() { f.deafClient = true }) }
-
-// Down cuts every connection and refuses new ones until Heal.
-func (f *Faults) Down() {
-	f.set(func() { f.down = true })
-	f.Cut()
-}
-
-// Heal ends Silence, SilenceReplies and Down. Planted faults and delays remain.
-func (f *Faults) Heal() { f.set(func() { f.deafServer, f.deafClient, f.down = false, false, false }) }
-
-// Cut closes every connection on both sides. Data on its way is lost. New connections are possible
-// at once.
-func (f *Faults) Cut() {
-	f.set(func() {
-		for c := range f.conns {
-			c.cutLocked()
-		}
-	})
-}
-
-// Delay delays every request and every reply by d. They stay in order.
-func (f *Faults) Delay(d time.Duration) { f.DelayFunc(func() time.Duration { return d }) }
-
-// DelayFunc calls latency for the delay of each request and each reply. A nil latency ends all
-// delays. latency must not call f.
-func (f *Faults) DelayFunc(latency func() time.Duration) { f.set(func() { f.latency = latency }) }
-
-// Conns returns the number of connections that clients have open.
-func (f *Faults) Conns() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	n := 0
-	for c := range f.conns {
-		if !c.closed && !c.cut {
-			n++
-		}
-	}
-	return n
-}
-
-// set changes the behavior of f, and wakes every goroutine that waits for a change.
-func (f *Faults) set(change func()) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	change()
-	f.changed.Broadcast()
-	for c := range f.conns {
-		c.changed.Broadcast()
-	}
-}
-
-func (f *Faults) close() {
-	f.set(func() { f.closed = true })
-	f.Cut()
-	f.work.Wait()
-}
-
-// mayDial returns when a dial may continue. It waits while the network is silent in one direction.
-func (f *Faults) mayDial(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, func() { f.set(func() {}) })
-	defer stop()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for {
-		switch {
-		case f.closed:
-			return errClosed
-		case f.down:
-			return errDown
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case !f.deafServer && !f.deafClient:
-			return nil
-		}
-		f.changed.Wait()
-	}
-}
-
-func (f *Faults) connect(server net.Conn) (net.Conn, error) {
-	c := &conn{f: f, server: server}
-	c.changed.L = &f.mu
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.closed || f.down { // f changed during the dial
-		_ = server.Close()
-		return nil, &net.OpError{Op: "dial", Net: server.RemoteAddr().Network(), Err: errDown}
-	}
-	f.conns[c] = struct{}{}
-	f.work.Go(c.toServer)
-	f.work.Go(c.fromServer)
-	return c, nil
-}
+// Nth selects the n-th request, counted from 1, of those that m selects.
+func Nth(n int, m Match) Match { return faulty.Nth(n, m) }

@@ -11,9 +11,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var noWait = lockcore.Terms{Wait: lockcore.NoWait}
 

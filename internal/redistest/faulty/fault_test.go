@@ -1,4 +1,4 @@
-package locktest_test
+package faulty_test
 
 import (
 	"context"
@@ -11,15 +11,15 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/holdfast-go/holdfast/locktest"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 )
 
-func about(text string) locktest.Match {
-	return func(r locktest.Request) bool { return r.About(text) }
+func about(text string) faulty.Match {
+	return func(r faulty.Request) bool { return r.About(text) }
 }
 
-func struck(x *locktest.Fault) bool  { return closed(x.Struck()) }
-func replied(x *locktest.Fault) bool { return closed(x.Replied()) }
+func struck(x *faulty.Fault) bool  { return closed(x.Struck()) }
+func replied(x *faulty.Fault) bool { return closed(x.Replied()) }
 
 func closed(c <-chan struct{}) bool {
 	select {
@@ -33,17 +33,17 @@ func closed(c <-chan struct{}) bool {
 // Each fault hits the selected request, once, and no other.
 func TestFaultStrikes(t *testing.T) {
 	for name, test := range map[string]struct {
-		plant func(*locktest.Faults, locktest.Match) *locktest.Fault
+		plant func(*faulty.Network, faulty.Match) *faulty.Fault
 		cut   bool // the client sees the end of the stream, otherwise nothing
 		acts  bool // Redis executes the request
 	}{
-		"LoseRequest": {plant: (*locktest.Faults).LoseRequest},
-		"CutRequest":  {plant: (*locktest.Faults).CutRequest, cut: true},
-		"LoseReply":   {plant: (*locktest.Faults).LoseReply, acts: true},
-		"CutReply":    {plant: (*locktest.Faults).CutReply, acts: true, cut: true},
+		"LoseRequest": {plant: (*faulty.Network).LoseRequest},
+		"CutRequest":  {plant: (*faulty.Network).CutRequest, cut: true},
+		"LoseReply":   {plant: (*faulty.Network).LoseReply, acts: true},
+		"CutReply":    {plant: (*faulty.Network).CutReply, acts: true, cut: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			both(t, func(n *faulty) {
+			both(t, func(n *rig) {
 				n.c.Options().ReadTimeout = time.Second / 5
 				x := test.plant(n.faults, about("target"))
 				n.must(n.set("other"))
@@ -71,14 +71,14 @@ func TestFaultStrikes(t *testing.T) {
 // too. After a lost reply, Redis acts on the later requests, and their replies are lost too.
 func TestFaultInPipeline(t *testing.T) {
 	for name, test := range map[string]struct {
-		plant func(*locktest.Faults, locktest.Match) *locktest.Fault
+		plant func(*faulty.Network, faulty.Match) *faulty.Fault
 		acts  bool
 	}{
-		"LoseRequest": {plant: (*locktest.Faults).LoseRequest},
-		"LoseReply":   {plant: (*locktest.Faults).LoseReply, acts: true},
+		"LoseRequest": {plant: (*faulty.Network).LoseRequest},
+		"LoseReply":   {plant: (*faulty.Network).LoseReply, acts: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(n *faulty) {
+			inBubble(t, func(n *rig) {
 				test.plant(n.faults, about("target"))
 				c, err := n.faults.Dial(func(context.Context, string, string) (net.Conn, error) { return n.redis.Dial() })(n.ctx, "", "")
 				n.must(err)
@@ -100,7 +100,7 @@ func TestFaultInPipeline(t *testing.T) {
 
 // go-redis repeats a command whose reply was cut: Redis executes it twice.
 func TestFaultRetry(t *testing.T) {
-	both(t, func(n *faulty) {
+	both(t, func(n *rig) {
 		o := n.c.Options()
 		o.MaxRetries = 1
 		c := redis.NewClient(o)
@@ -115,7 +115,7 @@ func TestFaultRetry(t *testing.T) {
 
 // A held request arrives after its client has given up and repeated it on another connection.
 func TestFaultHold(t *testing.T) {
-	both(t, func(n *faulty) {
+	both(t, func(n *rig) {
 		n.c.Options().ReadTimeout = time.Second / 5
 		x := n.faults.Hold(about("k"))
 		n.wantTimeout(n.c.Append(n.ctx, "k", "late").Err())
@@ -133,7 +133,7 @@ func TestFaultHold(t *testing.T) {
 
 // A held request outlasts a silence, although its client has closed the connection.
 func TestFaultHoldInSilence(t *testing.T) {
-	inBubble(t, func(n *faulty) {
+	inBubble(t, func(n *rig) {
 		x := n.faults.Hold(about("k"))
 		n.wantTimeout(n.set("k"))
 		n.faults.Silence()
@@ -148,7 +148,7 @@ func TestFaultHoldInSilence(t *testing.T) {
 
 // A fault that is removed hits nothing, and a request that it held continues.
 func TestFaultRemove(t *testing.T) {
-	inBubble(t, func(n *faulty) {
+	inBubble(t, func(n *rig) {
 		n.faults.CutRequest(nil).Remove()
 		n.must(n.set("k"))
 		x := n.faults.Hold(nil)
@@ -162,14 +162,14 @@ func TestFaultRemove(t *testing.T) {
 func TestFaultOrder(t *testing.T) {
 	for name, nthFirst := range map[string]bool{"Nth first": true, "Nth last": false} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(n *faulty) {
-				var first, second *locktest.Fault
+			inBubble(t, func(n *rig) {
+				var first, second *faulty.Fault
 				if nthFirst {
-					second = n.faults.CutRequest(locktest.Nth(2, about("k")))
+					second = n.faults.CutRequest(faulty.Nth(2, about("k")))
 				}
 				first = n.faults.CutReply(about("k"))
 				if !nthFirst {
-					second = n.faults.CutRequest(locktest.Nth(2, about("k")))
+					second = n.faults.CutRequest(faulty.Nth(2, about("k")))
 				}
 				n.must(n.set("other"))
 				for i, want := range []bool{false, true} {
@@ -188,7 +188,7 @@ func TestFaultOrder(t *testing.T) {
 
 // scripted returns the client's end of a connection through faults, and the server's end, with
 // which the test acts as Redis.
-func (n *faulty) scripted() (client, server net.Conn) {
+func (n *rig) scripted() (client, server net.Conn) {
 	client, err := n.faults.Dial(func(context.Context, string, string) (c net.Conn, err error) {
 		c, server = net.Pipe()
 		return c, nil
@@ -200,7 +200,7 @@ func (n *faulty) scripted() (client, server net.Conn) {
 
 // In RESP3 a push message before the reply does not count as the reply.
 func TestFaultPush(t *testing.T) {
-	inBubble(t, func(n *faulty) {
+	inBubble(t, func(n *rig) {
 		client, server := n.scripted()
 		say := func(to net.Conn, s string) {
 			_, err := io.WriteString(to, s)
@@ -234,8 +234,8 @@ func TestFaultPush(t *testing.T) {
 }
 
 // A cut does not wait for a Redis that does not read.
-func TestFaultsCutWhileWriting(t *testing.T) {
-	inBubble(t, func(n *faulty) {
+func TestNetworkCutWhileWriting(t *testing.T) {
+	inBubble(t, func(n *rig) {
 		client, server := n.scripted()
 		_, err := client.Write([]byte("*1\r\n$4\r\nPING\r\n"))
 		n.must(err)
@@ -249,7 +249,7 @@ func TestFaultsCutWhileWriting(t *testing.T) {
 
 // On a connection that has lost a reply, the client does not see that Redis closes it.
 func TestFaultMuteForEver(t *testing.T) {
-	inBubble(t, func(n *faulty) {
+	inBubble(t, func(n *rig) {
 		n.faults.LoseReply(nil)
 		time.AfterFunc(time.Second, n.redis.Close)
 		n.wantTimeout(n.set("k"))
@@ -259,10 +259,10 @@ func TestFaultMuteForEver(t *testing.T) {
 // A Match finds a script by its title once its source has passed through, for EVAL and for EVALSHA,
 // and by its arguments always.
 func TestFaultScript(t *testing.T) {
-	inBubble(t, func(n *faulty) {
+	inBubble(t, func(n *rig) {
 		s := redis.NewScript("-- bump.lua: KEYS[1]=counter, not about-this\nreturn redis.call('INCR', KEYS[1])")
 		n.must(s.Run(n.ctx, n.c, []string{"n"}).Err())
-		byName, byKey := n.faults.CutReply(locktest.Script("bump")), n.faults.CutReply(about("other"))
+		byName, byKey := n.faults.CutReply(faulty.Script("bump")), n.faults.CutReply(about("other"))
 		n.must(n.set("n"))
 		n.must(n.c.Del(n.ctx, "n").Err())
 		if err := s.Run(n.ctx, n.c, []string{"n"}).Err(); !errors.Is(err, io.EOF) {
@@ -281,7 +281,7 @@ func TestFaultScript(t *testing.T) {
 
 // After a subscription in RESP2 every message is an array, and none counts as a reply.
 func TestFaultSubscribed(t *testing.T) {
-	inBubble(t, func(n *faulty) {
+	inBubble(t, func(n *rig) {
 		o := n.c.Options()
 		o.Protocol = 2
 		c := redis.NewClient(o)
@@ -290,7 +290,7 @@ func TestFaultSubscribed(t *testing.T) {
 		defer func() { _ = sub.Close() }()
 		_, err := sub.Receive(n.ctx)
 		n.must(err)
-		x := n.faults.LoseReply(func(r locktest.Request) bool { return r.Name == "PING" })
+		x := n.faults.LoseReply(func(r faulty.Request) bool { return r.Name == "PING" })
 		n.must(sub.Ping(n.ctx))
 		synctest.Wait() // the pong has arrived
 		n.redis.Publish("c", "hello")

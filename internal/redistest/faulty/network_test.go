@@ -1,4 +1,4 @@
-package locktest_test
+package faulty_test
 
 import (
 	"context"
@@ -15,23 +15,23 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
-	"github.com/holdfast-go/holdfast/locktest"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// faulty is a Redis behind a faulty network, in a bubble or on a socket.
-type faulty struct {
+// rig is a Redis behind a faulty network, in a bubble or on a socket.
+type rig struct {
 	*testing.T
 	ctx    context.Context //nolint:containedctx // of the test
 	redis  *miniredis.Miniredis
-	faults *locktest.Faults
+	faults *faulty.Network
 	c      *redis.Client // through faults; repeats no command and reads for 3 s
 }
 
-func newNet(t *testing.T, dial func(*miniredis.Miniredis) locktest.Dialer) *faulty {
+func newNet(t *testing.T, dial func(*miniredis.Miniredis) faulty.Dialer) *rig {
 	t.Helper()
-	n := &faulty{T: t, ctx: t.Context(), redis: miniredis.NewMiniRedis(), faults: locktest.NewFaults(t)}
+	n := &rig{T: t, ctx: t.Context(), redis: miniredis.NewMiniRedis(), faults: faulty.New(t)}
 	t.Cleanup(n.redis.Close)
 	n.c = redis.NewClient(&redis.Options{
 		Addr: "127.0.0.1:1", Dialer: n.faults.Dial(dial(n.redis)), DisableIdentity: true,
@@ -42,19 +42,19 @@ func newNet(t *testing.T, dial func(*miniredis.Miniredis) locktest.Dialer) *faul
 }
 
 // inBubble runs a test on a fake clock.
-func inBubble(t *testing.T, test func(n *faulty)) {
+func inBubble(t *testing.T, test func(n *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		test(newNet(t, func(m *miniredis.Miniredis) locktest.Dialer {
+		test(newNet(t, func(m *miniredis.Miniredis) faulty.Dialer {
 			return func(context.Context, string, string) (net.Conn, error) { return m.Dial() }
 		}))
 	})
 }
 
 // onSocket runs a test on real connections.
-func onSocket(t *testing.T, test func(n *faulty)) {
+func onSocket(t *testing.T, test func(n *rig)) {
 	t.Helper()
-	test(newNet(t, func(m *miniredis.Miniredis) locktest.Dialer {
+	test(newNet(t, func(m *miniredis.Miniredis) faulty.Dialer {
 		if err := m.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -64,15 +64,15 @@ func onSocket(t *testing.T, test func(n *faulty)) {
 	}))
 }
 
-func both(t *testing.T, test func(n *faulty)) {
+func both(t *testing.T, test func(n *rig)) {
 	t.Helper()
 	t.Run("bubble", func(t *testing.T) { inBubble(t, test) })
 	t.Run("socket", func(t *testing.T) { onSocket(t, test) })
 }
 
-func (n *faulty) set(key string) error { return n.c.Set(n.ctx, key, "v", 0).Err() }
+func (n *rig) set(key string) error { return n.c.Set(n.ctx, key, "v", 0).Err() }
 
-func (n *faulty) must(err error) {
+func (n *rig) must(err error) {
 	n.Helper()
 	if err != nil {
 		n.Fatal(err)
@@ -80,7 +80,7 @@ func (n *faulty) must(err error) {
 }
 
 // wantTimeout asserts that the client received nothing.
-func (n *faulty) wantTimeout(err error) {
+func (n *rig) wantTimeout(err error) {
 	n.Helper()
 	if !os.IsTimeout(err) {
 		n.Errorf("error is %v, want a timeout", err)
@@ -88,7 +88,7 @@ func (n *faulty) wantTimeout(err error) {
 }
 
 // wantKey asserts whether Redis has the key.
-func (n *faulty) wantKey(key string, want bool) {
+func (n *rig) wantKey(key string, want bool) {
 	n.Helper()
 	if got := n.redis.Exists(key); got != want {
 		n.Errorf("%s exists: %t, want %t", key, got, want)
@@ -96,8 +96,8 @@ func (n *faulty) wantKey(key string, want bool) {
 }
 
 // Without a fault everything passes unchanged: commands, pipelines, large values, messages.
-func TestFaultsPass(t *testing.T) {
-	both(t, func(n *faulty) {
+func TestNetworkPass(t *testing.T) {
+	both(t, func(n *rig) {
 		big := strings.Repeat("\r\n*$", 1<<17)
 		n.must(n.c.Set(n.ctx, "big", big, 0).Err())
 		if got, err := n.c.Get(n.ctx, "big").Result(); got != big || err != nil {
@@ -125,8 +125,8 @@ func TestFaultsPass(t *testing.T) {
 
 // In silence Redis receives nothing, the client reads until its own deadline, and dials hang until
 // theirs.
-func TestFaultsSilence(t *testing.T) {
-	inBubble(t, func(n *faulty) {
+func TestNetworkSilence(t *testing.T) {
+	inBubble(t, func(n *rig) {
 		n.must(n.set("before"))
 		n.faults.Silence()
 		begin := time.Now()
@@ -147,8 +147,8 @@ func TestFaultsSilence(t *testing.T) {
 }
 
 // Data that was sent during a short silence arrives late, because TCP sends it again.
-func TestFaultsSilenceShort(t *testing.T) {
-	inBubble(t, func(n *faulty) {
+func TestNetworkSilenceShort(t *testing.T) {
+	inBubble(t, func(n *rig) {
 		n.must(n.set("before"))
 		n.faults.Silence()
 		time.AfterFunc(2*time.Second, n.faults.Heal)
@@ -158,8 +158,8 @@ func TestFaultsSilenceShort(t *testing.T) {
 }
 
 // A dial that hangs in a silence succeeds when the silence ends.
-func TestFaultsSilenceDial(t *testing.T) {
-	inBubble(t, func(n *faulty) {
+func TestNetworkSilenceDial(t *testing.T) {
+	inBubble(t, func(n *rig) {
 		n.faults.Silence()
 		time.AfterFunc(time.Second/2, n.faults.Heal)
 		n.must(n.set("k"))
@@ -168,8 +168,8 @@ func TestFaultsSilenceDial(t *testing.T) {
 
 // In a half-open network Redis executes requests and the client gets no reply. A subscriber gets no
 // message.
-func TestFaultsSilenceReplies(t *testing.T) {
-	inBubble(t, func(n *faulty) {
+func TestNetworkSilenceReplies(t *testing.T) {
+	inBubble(t, func(n *rig) {
 		sub := n.c.Subscribe(n.ctx, "c")
 		defer func() { _ = sub.Close() }()
 		_, err := sub.Receive(n.ctx)
@@ -189,8 +189,8 @@ func TestFaultsSilenceReplies(t *testing.T) {
 }
 
 // A cut ends every connection, also during a read. New connections are possible at once.
-func TestFaultsCut(t *testing.T) {
-	both(t, func(n *faulty) {
+func TestNetworkCut(t *testing.T) {
+	both(t, func(n *rig) {
 		sub := n.c.Subscribe(n.ctx, "c")
 		defer func() { _ = sub.Close() }()
 		_, err := sub.Receive(n.ctx)
@@ -220,8 +220,8 @@ func TestFaultsCut(t *testing.T) {
 }
 
 // Down refuses until Heal.
-func TestFaultsDown(t *testing.T) {
-	both(t, func(n *faulty) {
+func TestNetworkDown(t *testing.T) {
+	both(t, func(n *rig) {
 		n.must(n.set("before"))
 		n.faults.Down()
 		if err := n.set("k"); !errors.Is(err, io.EOF) {
@@ -236,8 +236,8 @@ func TestFaultsDown(t *testing.T) {
 }
 
 // A delay applies in each direction, keeps the order, and applies once to a whole pipeline.
-func TestFaultsDelay(t *testing.T) {
-	inBubble(t, func(n *faulty) {
+func TestNetworkDelay(t *testing.T) {
+	inBubble(t, func(n *rig) {
 		pipeline := func() {
 			_, err := n.c.Pipelined(n.ctx, func(p redis.Pipeliner) error {
 				for range 10 {
@@ -265,8 +265,8 @@ func TestFaultsDelay(t *testing.T) {
 }
 
 // A request arrives although its client gave up after sending it.
-func TestFaultsDelayed(t *testing.T) {
-	inBubble(t, func(n *faulty) {
+func TestNetworkDelayed(t *testing.T) {
+	inBubble(t, func(n *rig) {
 		n.must(n.set("before"))
 		n.faults.Delay(4 * time.Second)
 		n.wantTimeout(n.set("late"))
@@ -279,8 +279,8 @@ func TestFaultsDelayed(t *testing.T) {
 
 // Deadlines work as on a socket: they end a read that has begun, and a new deadline replaces the
 // old one.
-func TestFaultsDeadline(t *testing.T) {
-	inBubble(t, func(n *faulty) {
+func TestNetworkDeadline(t *testing.T) {
+	inBubble(t, func(n *rig) {
 		dial := n.faults.Dial(func(context.Context, string, string) (net.Conn, error) { return n.redis.Dial() })
 		c, err := dial(n.ctx, "tcp", "")
 		n.must(err)
@@ -319,8 +319,8 @@ func TestFaultsDeadline(t *testing.T) {
 
 // When Redis closes the connection, the client reads the data that was sent before, and then the
 // end.
-func TestFaultsServerGone(t *testing.T) {
-	both(t, func(n *faulty) {
+func TestNetworkServerGone(t *testing.T) {
+	both(t, func(n *rig) {
 		n.must(n.set("before"))
 		n.redis.Close()
 		if err := n.set("k"); !errors.Is(err, io.EOF) {

@@ -1,4 +1,4 @@
-package locktest
+package faulty
 
 import (
 	"bytes"
@@ -16,9 +16,9 @@ import (
 // requests.
 const farewell = time.Second
 
-// conn is the client's end of a connection through Faults. f.mu guards every field below changed.
+// conn is the client's end of a connection through a Network. f.mu guards every field below changed.
 type conn struct {
-	f       *Faults
+	f       *Network
 	server  net.Conn
 	changed sync.Cond // on f.mu
 

@@ -1,4 +1,4 @@
-package locktest
+package faulty
 
 import (
 	"slices"
@@ -11,7 +11,7 @@ type Request struct {
 	Args []string // what follows the name
 	// Script is the name of the script: the one in the last line of its source that has the form
 	// `-- acquire.lua: …`. It is "" until the source has passed through a connection of the same
-	// Faults.
+	// Network.
 	Script string
 }
 
@@ -26,7 +26,7 @@ func (r Request) About(text string) bool {
 }
 
 // Match selects the requests that a fault may hit. It is never called from two goroutines at once
-// and must not call its Faults. A nil Match selects every request but the ones that set up a
+// and must not call its Network. A nil Match selects every request but the ones that set up a
 // connection (HELLO, AUTH, SELECT, CLIENT, READONLY, PING).
 type Match func(Request) bool
 
@@ -64,7 +64,7 @@ const (
 
 // Fault is one planted fault. It hits one request, once.
 type Fault struct {
-	f       *Faults
+	f       *Network
 	kind    kind
 	match   Match
 	struck  chan struct{}
@@ -74,24 +74,24 @@ type Fault struct {
 
 // LoseRequest loses the next request that m selects, and all later data of its connection. Redis
 // receives neither, and the client receives nothing more on that connection.
-func (f *Faults) LoseRequest(m Match) *Fault { return f.plant(loseRequest, m) }
+func (f *Network) LoseRequest(m Match) *Fault { return f.plant(loseRequest, m) }
 
 // CutRequest cuts the connection of the next request that m selects. Redis does not receive the
 // request.
-func (f *Faults) CutRequest(m Match) *Fault { return f.plant(cutRequest, m) }
+func (f *Network) CutRequest(m Match) *Fault { return f.plant(cutRequest, m) }
 
 // LoseReply lets Redis execute the next request that m selects. The client receives neither the
 // reply nor anything later on that connection.
-func (f *Faults) LoseReply(m Match) *Fault { return f.plant(loseReply, m) }
+func (f *Network) LoseReply(m Match) *Fault { return f.plant(loseReply, m) }
 
 // CutReply lets Redis execute the next request that m selects, and cuts the connection instead of
 // the reply.
-func (f *Faults) CutReply(m Match) *Fault { return f.plant(cutReply, m) }
+func (f *Network) CutReply(m Match) *Fault { return f.plant(cutReply, m) }
 
 // Hold keeps the next request that m selects in the network until Deliver, and the later data of
 // its connection behind it. The request stays held if the client gives up, closes the connection
 // and repeats the request on another one.
-func (f *Faults) Hold(m Match) *Fault { return f.plant(hold, m) }
+func (f *Network) Hold(m Match) *Fault { return f.plant(hold, m) }
 
 // Struck is closed when the fault has hit a request. Then the request is lost or held, or its
 // connection is cut. After LoseReply or CutReply the request is on its way to Redis, and its reply
@@ -113,7 +113,7 @@ func (x *Fault) Remove() {
 	})
 }
 
-func (f *Faults) plant(k kind, m Match) *Fault {
+func (f *Network) plant(k kind, m Match) *Fault {
 	x := &Fault{f: f, kind: k, match: m, struck: make(chan struct{}), replied: make(chan struct{})}
 	f.set(func() { f.planted = append(f.planted, x) })
 	return x
@@ -121,7 +121,7 @@ func (f *Faults) plant(k kind, m Match) *Fault {
 
 // strikeLocked returns the fault that hits r, or nil. Every Match sees every request, so that Nth
 // counts all of them.
-func (f *Faults) strikeLocked(r Request) *Fault {
+func (f *Network) strikeLocked(r Request) *Fault {
 	hit := -1
 	for i, x := range f.planted {
 		if x.match.picks(r) && hit < 0 {
