@@ -14,9 +14,9 @@ import (
 	"github.com/holdfast-go/holdfast/doctor"
 	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
-	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // least are the rights that docs/doctor.md lists.
@@ -105,9 +105,9 @@ func TestCheckReplicaAcksUnseen(t *testing.T) {
 	t.Parallel()
 	s := redistest.Real(t, sound...)
 	asUser(t, s, least+" +wait ~holdfast:2:* &holdfast:2:wake:*")
-	faults := locktest.NewFaults(t)
+	faults := faulty.New(t)
 	rdb := s.Client(t, func(o *redis.Options) { o.Username, o.Password, o.Dialer = "job", "pw", faults.Dial(o.Dialer) })
-	late := faults.CutRequest(locktest.Script("leave"))
+	late := faults.CutRequest(faulty.Script("leave"))
 	findings := examine(t, rdb, lockcore.Options{ReplicaAcks: lockcore.ReplicaAcks{N: 1}})
 	want(t, findings, doctor.CodeReplicaAcks, doctor.SeverityProblem, "0 of 1 replicas acknowledged")
 	for _, f := range findings {

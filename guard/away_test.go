@@ -6,14 +6,14 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/lockcore"
-	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // awayAfterGrant loses the reply to the next grant, and then makes Redis unavailable for that
 // time.
 func (f *fixture) awayAfterGrant(away time.Duration) {
-	granted := f.faults.LoseReply(locktest.Script("acquire"))
+	granted := f.faults.LoseReply(faulty.Script("acquire"))
 	go func() { // ends with the bubble
 		<-granted.Replied()
 		f.faults.Down()

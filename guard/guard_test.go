@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
 )
@@ -28,7 +29,7 @@ func TestMain(m *testing.M) {
 // one pass through faults.
 type fixture struct {
 	locks, other *lockcore.Locker
-	faults       *locktest.Faults
+	faults       *faulty.Network
 	count        *redistest.Counter
 	memory       *redistest.Memory
 	events       *locktest.Recorder
@@ -39,7 +40,7 @@ func inBubble(t *testing.T, test func(t *testing.T, f *fixture)) {
 	synctest.Test(t, func(t *testing.T) {
 		t.Cleanup(func() { time.Sleep(2 * time.Second) }) // go-redis checks once a second whether a dead server replies again
 		m := redistest.Bubble(t)
-		f := &fixture{memory: m, faults: locktest.NewFaults(t), count: new(redistest.Counter), events: new(locktest.Recorder)}
+		f := &fixture{memory: m, faults: faulty.New(t), count: new(redistest.Counter), events: new(locktest.Recorder)}
 		locker := func(o lockcore.Options, edit ...func(*redis.Options)) *lockcore.Locker {
 			rdb := m.Client(t, edit...)
 			o.NoGroups = true // tests count the commands of each call
@@ -160,7 +161,7 @@ func TestExclusiveLostReply(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fixture) {
 				runs := 0
 				_ = guard.Exclusive(t.Context(), f.locks, "warm", noWait, nothing)
-				f.faults.LoseReply(locktest.Script(script))
+				f.faults.LoseReply(faulty.Script(script))
 				if err := guard.Exclusive(t.Context(), f.locks, "k", lockcore.Terms{}, fails(&runs, nil)); err != nil || runs != 1 {
 					t.Errorf("%d runs, %v", runs, err)
 				}

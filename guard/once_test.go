@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/idempotency"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
 )
@@ -155,7 +156,7 @@ func TestOnceLostReply(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fixture) {
 				runs := 0
 				_, _ = guard.Once(t.Context(), f.locks, "warm", guard.OnceOptions{}, nothing)
-				f.faults.LoseReply(locktest.Script(script))
+				f.faults.LoseReply(faulty.Script(script))
 				if out, err := guard.Once(t.Context(), f.locks, "k", guard.OnceOptions{}, fails(&runs, nil)); err != nil || out != guard.Ran {
 					t.Errorf("%v, %v", out, err)
 				}

@@ -16,8 +16,8 @@ import (
 	"github.com/holdfast-go/holdfast/doctor"
 	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/lockcore"
-	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // A late duplicate of an acquire arrives after its request has ended, and grants nothing. That
@@ -39,7 +39,7 @@ func TestLateDuplicateAfterShortTTL(t *testing.T) {
 			_ = w.must(a.Acquire(t.Context(), "warm", noWait)).Release(t.Context())
 			_ = w.must(b.Acquire(t.Context(), "k", noWait)).Release(t.Context())
 			time.Sleep(time.Minute - 150*time.Millisecond)
-			late := faults.Hold(locktest.Script("acquire"))
+			late := faults.Hold(faulty.Script("acquire"))
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
 			if le, err := a.Acquire(ctx, "k", noWait); err == nil {
@@ -55,7 +55,7 @@ func TestLateDuplicateAfterShortTTL(t *testing.T) {
 			w := newWorld(t)
 			a, faults, _ := w.locker(lockcore.Options{})
 			_ = w.must(a.Acquire(t.Context(), "warm", noWait)).Release(t.Context())
-			late := faults.Hold(locktest.Script("acquire"))
+			late := faults.Hold(faulty.Script("acquire"))
 			le, _, err := a.Claim(t.Context(), "k", lockcore.Claim{Keep: time.Second})
 			if err != nil {
 				t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/process"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
@@ -174,8 +175,8 @@ func TestCleanupManyCanceled(t *testing.T) {
 // Redis is unavailable. No cleanup is dropped, however many there are. At most two pipelines of 100
 // are sent a second, and all cleanups are confirmed soon after Redis replies again.
 func TestCleanupKeptThroughOutage(t *testing.T) {
-	ways := map[string]func(*locktest.Faults){
-		"refused": (*locktest.Faults).Down, "black hole": (*locktest.Faults).Silence, "replies lost": (*locktest.Faults).SilenceReplies,
+	ways := map[string]func(*faulty.Network){
+		"refused": (*faulty.Network).Down, "black hole": (*faulty.Network).Silence, "replies lost": (*faulty.Network).SilenceReplies,
 	}
 	for way, goAway := range ways {
 		for kind, wrap := range map[string]func(*redis.Client) redis.UniversalClient{
@@ -185,7 +186,7 @@ func TestCleanupKeptThroughOutage(t *testing.T) {
 			t.Run(way+"/"+kind, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					const n, seconds = 300, 20
-					w, faults, count := newWorld(t), locktest.NewFaults(t), new(redistest.Counter)
+					w, faults, count := newWorld(t), faulty.New(t), new(redistest.Counter)
 					o := w.dial()
 					o.Dialer = count.Dial(faults.Dial(o.Dialer))
 					l := lockerOn(t, wrap(redis.NewClient(o)), lockcore.Options{})
@@ -374,9 +375,9 @@ func TestCleanupBound(t *testing.T) {
 // Close waits for withdrawals within its time limit. Those that are not confirmed by then are
 // reported.
 func TestCleanupClose(t *testing.T) {
-	for way, goAway := range map[string]func(*locktest.Faults){
-		"answers": func(f *locktest.Faults) { f.Delay(100 * time.Millisecond) }, "refused": (*locktest.Faults).Down,
-		"black hole": (*locktest.Faults).Silence, "replies lost": (*locktest.Faults).SilenceReplies,
+	for way, goAway := range map[string]func(*faulty.Network){
+		"answers": func(f *faulty.Network) { f.Delay(100 * time.Millisecond) }, "refused": (*faulty.Network).Down,
+		"black hole": (*faulty.Network).Silence, "replies lost": (*faulty.Network).SilenceReplies,
 	} {
 		for kind, wrap := range map[string]func(*redis.Client) redis.UniversalClient{
 			"own":     func(c *redis.Client) redis.UniversalClient { return c },
@@ -385,7 +386,7 @@ func TestCleanupClose(t *testing.T) {
 			t.Run(way+"/"+kind, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					const n = 300
-					w, faults, obs := newWorld(t), locktest.NewFaults(t), new(locktest.Recorder)
+					w, faults, obs := newWorld(t), faulty.New(t), new(locktest.Recorder)
 					o := w.dial()
 					o.Dialer = faults.Dial(o.Dialer)
 					rdb := redis.NewClient(o)
@@ -494,7 +495,7 @@ func TestCleanupLogin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.memory.Redis.RequireUserAuth("job", "old")
-		faults := locktest.NewFaults(t)
+		faults := faulty.New(t)
 		o := w.dial()
 		o.Username, o.Password, o.Dialer = "job", "old", faults.Dial(o.Dialer)
 		l := lockerOn(t, redis.NewClient(o), lockcore.Options{})

@@ -11,8 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/lockcore"
-	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // Close returns when its ctx ends, in each state of the client. The client dials for the
@@ -26,16 +26,16 @@ func TestCloseWithinBound(t *testing.T) {
 		"own":     func(c *redis.Client) redis.UniversalClient { return c },
 		"wrapper": func(c *redis.Client) redis.UniversalClient { return wrapper{c} },
 	} {
-		for name, scenario := range map[string]func(faults *locktest.Faults, cancel func()){
-			"waiter":             func(*locktest.Faults, func()) {},
-			"subscription dials": func(f *locktest.Faults, _ func()) { f.Cut(); time.Sleep(time.Second) },
-			"withdrawal":         func(_ *locktest.Faults, cancel func()) { cancel(); time.Sleep(100 * time.Millisecond) },
-			"withdrawal begins":  func(_ *locktest.Faults, cancel func()) { cancel() },
+		for name, scenario := range map[string]func(faults *faulty.Network, cancel func()){
+			"waiter":             func(*faulty.Network, func()) {},
+			"subscription dials": func(f *faulty.Network, _ func()) { f.Cut(); time.Sleep(time.Second) },
+			"withdrawal":         func(_ *faulty.Network, cancel func()) { cancel(); time.Sleep(100 * time.Millisecond) },
+			"withdrawal begins":  func(_ *faulty.Network, cancel func()) { cancel() },
 		} {
 			for _, bound := range []time.Duration{0, 200 * time.Millisecond, time.Second} {
 				t.Run(kind+"/"+name+"/"+bound.String(), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
-						w, faults := newWorld(t), locktest.NewFaults(t)
+						w, faults := newWorld(t), faulty.New(t)
 						var blackHole sync.Map
 						o := w.dial()
 						dial := faults.Dial(o.Dialer)

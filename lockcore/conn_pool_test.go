@@ -13,15 +13,15 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/lockcore"
-	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // MaxActiveConns of the client bounds only the client itself, not the clients of the Locker.
 func TestConnMaxActive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var open atomic.Int64
-		faults, o := locktest.NewFaults(t), redistest.Bubble(t).Options()
+		faults, o := faulty.New(t), redistest.Bubble(t).Options()
 		dial := o.Dialer
 		o.Dialer = faults.Dial(func(ctx context.Context, network, addr string) (net.Conn, error) {
 			open.Add(1)

@@ -18,9 +18,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
-	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // wrapper is a client of a type that New does not know. New passes commands to it unchanged, and
@@ -49,9 +49,9 @@ func lockerOn(t *testing.T, rdb redis.UniversalClient, o lockcore.Options) *lock
 
 // away returns a Locker behind one kind of client, the faults of its connections, and the Redis
 // itself.
-func away(t *testing.T, wrapped bool, edit ...func(*redis.Options)) (*lockcore.Locker, *locktest.Faults, *redistest.Memory) {
+func away(t *testing.T, wrapped bool, edit ...func(*redis.Options)) (*lockcore.Locker, *faulty.Network, *redistest.Memory) {
 	t.Helper()
-	m, faults := redistest.Bubble(t), locktest.NewFaults(t)
+	m, faults := redistest.Bubble(t), faulty.New(t)
 	o := m.Options()
 	o.Dialer = faults.Dial(o.Dialer)
 	o.PoolSize = 1000 // a call that waits for a connection uses a timer that go-redis would use again in the next bubble
@@ -102,8 +102,8 @@ var calls = map[string]func(context.Context, *lockcore.Locker, lockcore.Terms) e
 // Redis is unavailable. Each call returns ErrUnavailable by the deadline of its ctx, also on a
 // client that ignores ctx.
 func TestConnAway(t *testing.T) {
-	ways := map[string]func(*locktest.Faults){
-		"refused": (*locktest.Faults).Down, "black hole": (*locktest.Faults).Silence, "replies lost": (*locktest.Faults).SilenceReplies,
+	ways := map[string]func(*faulty.Network){
+		"refused": (*faulty.Network).Down, "black hole": (*faulty.Network).Silence, "replies lost": (*faulty.Network).SilenceReplies,
 	}
 	for way, goAway := range ways {
 		for kind, wrapped := range map[string]bool{"own": false, "wrapper": true} {

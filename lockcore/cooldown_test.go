@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/lockcore"
-	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // A released key is cooling until the end of MinHold: for calls of the same process and of others,
@@ -116,7 +116,7 @@ func TestMinHoldLostReply(t *testing.T) {
 		other, _, _ := w.locker(lockcore.Options{})
 		start := time.Now()
 		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{MinHold: 10 * time.Second}))
-		faults.LoseRequest(locktest.Script("release"))
+		faults.LoseRequest(faulty.Script("release"))
 		_ = le.Release(t.Context())
 		next := w.must(other.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Minute}))
 		if d := time.Since(start); d < 10*time.Second || d > 10*time.Second+500*time.Millisecond || next.Abandoned() {

@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/lockcore"
-	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // Redis was away for so long that each lease looks as old as that of a dead holder. A living holder
@@ -43,7 +43,7 @@ func TestForceClearRenewalLost(t *testing.T) {
 		le := w.must(l.Acquire(t.Context(), "k", noWait))
 		ok(t, le.Extend(t.Context(), 30*time.Second)) // Faults learns the name of the script
 		time.Sleep(5 * time.Second)
-		<-faults.LoseRequest(locktest.Script("renew")).Struck()
+		<-faults.LoseRequest(faulty.Script("renew")).Struck()
 		h, err := operator.Inspect(t.Context(), lockcore.KindExclusive, "k")
 		ok(t, err)
 		wantErr(t, "ForceClear", operator.ForceClear(t.Context(), lockcore.KindExclusive, "k", h), lockcore.ErrAlive)
@@ -87,10 +87,10 @@ func TestForceClearTicketBesideRenewal(t *testing.T) {
 		operator, _, _ := w.locker(lockcore.Options{})
 		le := w.must(l.Acquire(t.Context(), "k", noWait))
 		ok(t, le.Extend(t.Context(), 30*time.Second)) // Faults learns the name of the script
-		renewal := faults.Hold(locktest.Script("renew"))
+		renewal := faults.Hold(faulty.Script("renew"))
 		<-renewal.Struck()
 		ctx, cancel := context.WithCancel(t.Context())
-		handOver := faults.CutReply(locktest.Script("renew"))
+		handOver := faults.CutReply(faulty.Script("renew"))
 		go func() { <-handOver.Struck(); cancel() }()
 		_, err := le.Ticket(ctx, time.Minute)
 		wantErr(t, "Ticket", err, lockcore.ErrUnavailable)

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
-	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // forced is a key in virtual time, with Lockers on the same backend.
@@ -349,7 +349,7 @@ func TestForceClearReplyLost(t *testing.T) {
 		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{Lease: longLease}))
 		seen, err := operator.Inspect(t.Context(), lockcore.KindExclusive, "k")
 		ok(t, err)
-		f := faults.CutReply(locktest.Script("force_clear"))
+		f := faults.CutReply(faulty.Script("force_clear"))
 		ended := make(chan error, 1)
 		go func() {
 			ended <- operator.ForceClear(t.Context(), lockcore.KindExclusive, "k", seen, lockcore.EvenAlive)

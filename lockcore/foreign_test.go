@@ -11,9 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
-	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // foreign are clients that a Locker uses unchanged, with a shorter backoff between retries than the
@@ -36,7 +36,7 @@ func TestForeignClientRepeats(t *testing.T) {
 				if full {
 					testlevel.Full(t)
 				}
-				w, faults := realWorld(t), locktest.NewFaults(t)
+				w, faults := realWorld(t), faulty.New(t)
 				o := w.dial()
 				o.Dialer, o.MinRetryBackoff, o.MaxRetryBackoff = faults.Dial(o.Dialer), backoff, time.Millisecond
 				l := lockerOn(t, client(o), lockcore.Options{Terms: lockcore.Terms{Lease: 5 * time.Second}})
@@ -47,7 +47,7 @@ func TestForeignClientRepeats(t *testing.T) {
 	// New copies a ClusterClient, but the copy may still repeat a command by itself.
 	t.Run("cluster", func(t *testing.T) {
 		testlevel.Full(t)
-		c, faults := redistest.Cluster(t), locktest.NewFaults(t)
+		c, faults := redistest.Cluster(t), faulty.New(t)
 		o := c.Options()
 		dial := o.Dialer
 		if dial == nil {
@@ -61,7 +61,7 @@ func TestForeignClientRepeats(t *testing.T) {
 	})
 }
 
-func repeats(t *testing.T, w *world, l *lockcore.Locker, faults *locktest.Faults) {
+func repeats(t *testing.T, w *world, l *lockcore.Locker, faults *faulty.Network) {
 	t.Helper()
 	ctx := t.Context()
 	acquire := func() *lockcore.Lease {
@@ -87,16 +87,16 @@ func repeats(t *testing.T, w *world, l *lockcore.Locker, faults *locktest.Faults
 	_ = clear()
 	for range 5 {
 		le := acquire()
-		faults.CutReply(locktest.Script("release"))
+		faults.CutReply(faulty.Script("release"))
 		if err := le.Release(ctx); err != nil {
 			t.Errorf("release: %v", err)
 		}
 		le = once()
-		faults.CutReply(locktest.Script("complete"))
+		faults.CutReply(faulty.Script("complete"))
 		if err := le.Complete(ctx, []byte("r"), time.Minute); err != nil {
 			t.Errorf("complete: %v", err)
 		}
-		faults.CutReply(locktest.Script("clear"))
+		faults.CutReply(faulty.Script("clear"))
 		if err := clear(); err != nil {
 			t.Errorf("clear: %v", err)
 		}
@@ -110,7 +110,7 @@ func repeats(t *testing.T, w *world, l *lockcore.Locker, faults *locktest.Faults
 			next <- err
 		}()
 		time.Sleep(10 * time.Millisecond) // the batch has ended: rotate.lua grants the key to the next call
-		cut := faults.CutReply(locktest.Script("rotate"))
+		cut := faults.CutReply(faulty.Script("rotate"))
 		if err := le.Release(ctx); err != nil {
 			t.Errorf("rotate: %v", err)
 		}

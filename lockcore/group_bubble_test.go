@@ -14,9 +14,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
-	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // groupWorld is a bubble with a Locker that sends groups. A round trip takes 20 ms. The first calls
@@ -24,14 +24,14 @@ import (
 type groupWorld struct {
 	*world
 	l      *lockcore.Locker
-	faults *locktest.Faults
+	faults *faulty.Network
 	count  *redistest.Counter
 	start  time.Time
 }
 
 func newGroupWorld(t *testing.T) *groupWorld {
 	t.Helper()
-	w := &groupWorld{world: newWorld(t), faults: locktest.NewFaults(t), count: new(redistest.Counter)}
+	w := &groupWorld{world: newWorld(t), faults: faulty.New(t), count: new(redistest.Counter)}
 	o := w.dial()
 	o.Dialer = w.count.Dial(w.faults.Dial(o.Dialer))
 	rdb := redis.NewClient(o)
@@ -240,7 +240,7 @@ func TestGroupLostReply(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newGroupWorld(t)
-				f := plant(w.faults, locktest.Script("deal"))
+				f := plant(w.faults, faulty.Script("deal"))
 				var later sync.WaitGroup
 				later.Go(func() {
 					time.Sleep(100 * time.Millisecond)

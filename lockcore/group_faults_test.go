@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
-	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // Two Lockers send groups for a few keys, while connections are cut, replies are lost and commands
@@ -40,7 +40,7 @@ func groupsUnderFaults(t *testing.T) {
 	var over atomic.Bool
 	var holds atomic.Int64
 	var calls sync.WaitGroup
-	var all []*locktest.Faults
+	var all []*faulty.Network
 	for range 2 {
 		l, faults, _ := w.locker(lockcore.Options{})
 		all = append(all, faults)
@@ -76,10 +76,10 @@ func groupsUnderFaults(t *testing.T) {
 	struck := 0
 	for range 3 {
 		awaitHolds(50)
-		var planted []*locktest.Fault
+		var planted []*faulty.Fault
 		for _, faults := range all {
 			for _, plant := range faultKinds {
-				planted = append(planted, plant(faults, locktest.Nth(1+rand.IntN(30), nil)))
+				planted = append(planted, plant(faults, faulty.Nth(1+rand.IntN(30), nil)))
 			}
 		}
 		strikes := func() (n int) {

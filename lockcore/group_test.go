@@ -14,9 +14,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
-	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // callers is a number of concurrent calls that are sent in groups.
@@ -100,7 +100,7 @@ func TestGroupSendsOnce(t *testing.T) {
 				})
 				late += warm(t, call)
 				count.Reset()
-				f := plant(faults, locktest.Nth(callers/2, locktest.Script("acquire")))
+				f := plant(faults, faulty.Nth(callers/2, faulty.Script("acquire")))
 				errs, _ := atOnce(call)
 				failed := failedCalls(errs)
 				f.Remove()
@@ -126,7 +126,7 @@ func TestGroupLostReplyReal(t *testing.T) {
 		if errs, _ := atOnce(call); errors.Join(errs...) != nil {
 			t.Fatal(errs)
 		}
-		f := faults.LoseReply(locktest.Script("deal"))
+		f := faults.LoseReply(faulty.Script("deal"))
 		start := time.Now()
 		errs, slowest := atOnce(call)
 		if !struckBy(f) {
@@ -143,8 +143,8 @@ func TestGroupLostReplyReal(t *testing.T) {
 func TestGroupBound(t *testing.T) {
 	testlevel.Campaign(t)
 	t.Parallel()
-	for name, disturb := range map[string]func(*locktest.Faults){
-		"refused": (*locktest.Faults).Down, "black hole": (*locktest.Faults).Silence, "replies lost": (*locktest.Faults).SilenceReplies,
+	for name, disturb := range map[string]func(*faulty.Network){
+		"refused": (*faulty.Network).Down, "black hole": (*faulty.Network).Silence, "replies lost": (*faulty.Network).SilenceReplies,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -243,9 +243,9 @@ func TestGroupScriptFlush(t *testing.T) {
 func TestGroupClose(t *testing.T) { // not parallel: it counts goroutines
 	testlevel.Campaign(t)
 	s, control := redistest.Real(t), redistest.NewControl(t)
-	for name, disturb := range map[string]func(*locktest.Faults){"quiet": (*locktest.Faults).Heal, "silent": (*locktest.Faults).Silence} {
+	for name, disturb := range map[string]func(*faulty.Network){"quiet": (*faulty.Network).Heal, "silent": (*faulty.Network).Silence} {
 		before := goleak.IgnoreCurrent()
-		faults := locktest.NewFaults(t)
+		faults := faulty.New(t)
 		o := s.Options()
 		o.Dialer = faults.Dial(o.Dialer)
 		rdb := redis.NewClient(o)

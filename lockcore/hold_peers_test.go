@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/lockcore"
-	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // The tests of this file repeat mistakes of other libraries in acquiring and releasing a key.
@@ -21,12 +21,12 @@ import (
 type peerPair struct {
 	*world
 	a, b   *lockcore.Locker
-	faults *locktest.Faults   // of a
+	faults *faulty.Network    // of a
 	sent   *redistest.Counter // by a
 }
 
 // client returns a client behind the faults and the counter of a process.
-func (p *peerPair) client(faults *locktest.Faults, count *redistest.Counter) *redis.Client {
+func (p *peerPair) client(faults *faulty.Network, count *redistest.Counter) *redis.Client {
 	return p.memory.Client(p.t, func(o *redis.Options) { o.Dialer = count.Dial(faults.Dial(o.Dialer)) })
 }
 
@@ -75,7 +75,7 @@ func TestPeer_redsyncCanceledAcquireLeavesItsKey(t *testing.T) {
 func TestPeer_redsyncTakenByItself(t *testing.T) {
 	for name, plant := range faultKinds {
 		peers(t, func(t *testing.T, p *peerPair) {
-			f := plant(p.faults, locktest.Script("acquire"))
+			f := plant(p.faults, faulty.Script("acquire"))
 			le, err := p.a.Acquire(t.Context(), "k", noWait)
 			if err != nil || !struckBy(f) {
 				t.Fatalf("%s: acquire of a free key: %v", name, err)
@@ -109,7 +109,7 @@ func TestPeer_redsyncFailedExtendReleases(t *testing.T) {
 	for name, plant := range faultKinds {
 		peers(t, func(t *testing.T, p *peerPair) {
 			le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{NoRenew: true}))
-			f, again := plant(p.faults, locktest.Script("renew")), plant(p.faults, locktest.Script("renew")) // after one fault the repeat succeeds
+			f, again := plant(p.faults, faulty.Script("renew")), plant(p.faults, faulty.Script("renew")) // after one fault the repeat succeeds
 			err := le.Extend(t.Context(), time.Minute)
 			if cut := strings.HasSuffix(name, "cut"); cut && err != nil || !cut && !errors.Is(err, lockcore.ErrUnavailable) { // after a cut it is sent again
 				t.Errorf("%s: %v", name, err)
@@ -142,7 +142,7 @@ func TestPeer_rueidislockClientClock(t *testing.T) {
 func TestPeer_etcdRetriedUnlock(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{}))
-		held := p.faults.Hold(locktest.Script("release"))
+		held := p.faults.Hold(faulty.Script("release"))
 		_ = le.Release(t.Context()) // the first copy is delayed; a second one releases the key
 		next := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Minute}))
 		if !struckBy(held) {

@@ -7,9 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
-	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // asked is a ctx whose Err calls do once, in its call number at.
@@ -57,7 +57,7 @@ func TestGrantPaused(t *testing.T) {
 			faults.Down() // the watchdog is paused too
 			time.Sleep(40 * time.Second)
 			faults.Heal()
-			faults.LoseRequest(locktest.Script("leave"))
+			faults.LoseRequest(faulty.Script("leave"))
 		}
 		le, _, err := l.Claim(ctx, "k", patient)
 		if err != nil {

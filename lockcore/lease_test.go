@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/lockcore"
-	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // Redis stops replying to a holder. The ctx of the hold ends with ErrLost before the lease ends on
@@ -98,7 +98,7 @@ func TestLeaseRenewalCut(t *testing.T) {
 		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 		for range 10 {
 			select {
-			case <-faults.CutRequest(locktest.Script("renew")).Struck():
+			case <-faults.CutRequest(faulty.Script("renew")).Struck():
 				time.Sleep(time.Minute)
 			case <-le.Context().Done():
 				t.Fatal(context.Cause(le.Context()))

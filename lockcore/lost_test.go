@@ -14,14 +14,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
-	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // acquireSent acquires a key in a bubble in which one network is faulty. It returns how long that
 // took, and how many commands acquired.
-func acquireSent(t *testing.T, terms lockcore.Terms, disturb func(*locktest.Faults)) (took time.Duration, sent int) {
+func acquireSent(t *testing.T, terms lockcore.Terms, disturb func(*faulty.Network)) (took time.Duration, sent int) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -51,7 +51,7 @@ func TestLostReplyOfAcquire(t *testing.T) {
 	for name, plant := range faultKinds {
 		t.Run(name, func(t *testing.T) {
 			for _, wait := range []time.Duration{lockcore.NoWait, 10 * time.Second, lockcore.Forever} {
-				took, sent := acquireSent(t, lockcore.Terms{Wait: wait}, func(f *locktest.Faults) { plant(f, locktest.Script("acquire")) })
+				took, sent := acquireSent(t, lockcore.Terms{Wait: wait}, func(f *faulty.Network) { plant(f, faulty.Script("acquire")) })
 				if took > 300*time.Millisecond || sent != 2 {
 					t.Errorf("Wait %v: %d commands in %v, want 2 within 0.3 s", wait, sent, took)
 				}
@@ -72,7 +72,7 @@ func TestLostReplyLease(t *testing.T) {
 		start := time.Now()
 		<-w.must(l.Acquire(t.Context(), "whole", terms)).Context().Done()
 		whole := time.Since(start)
-		lost := faults.LoseReply(locktest.Script("acquire"))
+		lost := faults.LoseReply(faulty.Script("acquire"))
 		start = time.Now()
 		le := w.must(l.Acquire(t.Context(), "k", terms))
 		<-lost.Replied()
@@ -91,16 +91,16 @@ func TestLostReplyLease(t *testing.T) {
 // A slow server gets one command for each call.
 func TestLostReplySlowServer(t *testing.T) {
 	testlevel.InMemory(t)
-	heal := func(f *locktest.Faults) { time.AfterFunc(800*time.Millisecond, f.Heal) }
-	for name, disturb := range map[string]func(*locktest.Faults){
-		"each reply takes 400 ms":  func(f *locktest.Faults) { f.Delay(200 * time.Millisecond) },
-		"each reply takes 900 ms":  func(f *locktest.Faults) { f.Delay(450 * time.Millisecond) },
-		"no request for 800 ms":    func(f *locktest.Faults) { f.Silence(); heal(f) },
-		"no reply for 800 ms":      func(f *locktest.Faults) { f.SilenceReplies(); heal(f) },
-		"stalls for 800 ms":        func(f *locktest.Faults) { stall(f, 800*time.Millisecond) },
-		"stalls until it is asked": func(f *locktest.Faults) { stall(f, 200*time.Millisecond) },
-		"stalls for 201 ms":        func(f *locktest.Faults) { stall(f, 201*time.Millisecond) },
-		"stalls for 290 ms":        func(f *locktest.Faults) { stall(f, 290*time.Millisecond) },
+	heal := func(f *faulty.Network) { time.AfterFunc(800*time.Millisecond, f.Heal) }
+	for name, disturb := range map[string]func(*faulty.Network){
+		"each reply takes 400 ms":  func(f *faulty.Network) { f.Delay(200 * time.Millisecond) },
+		"each reply takes 900 ms":  func(f *faulty.Network) { f.Delay(450 * time.Millisecond) },
+		"no request for 800 ms":    func(f *faulty.Network) { f.Silence(); heal(f) },
+		"no reply for 800 ms":      func(f *faulty.Network) { f.SilenceReplies(); heal(f) },
+		"stalls for 800 ms":        func(f *faulty.Network) { stall(f, 800*time.Millisecond) },
+		"stalls until it is asked": func(f *faulty.Network) { stall(f, 200*time.Millisecond) },
+		"stalls for 201 ms":        func(f *faulty.Network) { stall(f, 201*time.Millisecond) },
+		"stalls for 290 ms":        func(f *faulty.Network) { stall(f, 290*time.Millisecond) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			if took, sent := acquireSent(t, lockcore.Terms{}, disturb); sent != 1 {
@@ -111,7 +111,7 @@ func TestLostReplySlowServer(t *testing.T) {
 }
 
 // stall makes a server that accepts connections, and executes nothing for d.
-func stall(f *locktest.Faults, d time.Duration) {
+func stall(f *faulty.Network, d time.Duration) {
 	end := time.Now().Add(d)
 	f.DelayFunc(func() time.Duration { return max(time.Until(end), 0) })
 }
@@ -144,8 +144,8 @@ func TestLostReplyLateAcquire(t *testing.T) {
 	testlevel.InMemory(t)
 	for late := 195 * time.Millisecond; late <= 270*time.Millisecond; late += 5 * time.Millisecond {
 		for _, more := range []time.Duration{-1, 0, 1} {
-			took, sent := acquireSent(t, lockcore.Terms{}, func(f *locktest.Faults) {
-				held := f.Hold(locktest.Script("acquire"))
+			took, sent := acquireSent(t, lockcore.Terms{}, func(f *faulty.Network) {
+				held := f.Hold(faulty.Script("acquire"))
 				time.AfterFunc(late+more, held.Deliver)
 			})
 			if want := late+more < 220*time.Millisecond; took > 300*time.Millisecond || (sent == 1) != want && late+more != 220*time.Millisecond {
@@ -159,9 +159,9 @@ func TestLostReplyLateAcquire(t *testing.T) {
 // script gets one more command.
 func TestLostReplyTwice(t *testing.T) {
 	testlevel.InMemory(t)
-	took, sent := acquireSent(t, lockcore.Terms{}, func(f *locktest.Faults) {
-		f.LoseReply(locktest.Nth(1, locktest.Script("acquire")))
-		f.LoseReply(locktest.Nth(2, locktest.Script("acquire")))
+	took, sent := acquireSent(t, lockcore.Terms{}, func(f *faulty.Network) {
+		f.LoseReply(faulty.Nth(1, faulty.Script("acquire")))
+		f.LoseReply(faulty.Nth(2, faulty.Script("acquire")))
 	})
 	if took < 1200*time.Millisecond || took > 1400*time.Millisecond || sent != 3 {
 		t.Errorf("%d commands in %v", sent, took)
@@ -175,7 +175,7 @@ func TestLostReplyForeignClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, faults, _ := away(t, true)
 		ok(t, newLease(t, l, "warm").Release(t.Context()))
-		faults.LoseReply(locktest.Script("acquire"))
+		faults.LoseReply(faulty.Script("acquire"))
 		start := time.Now()
 		ok(t, newLease(t, l, "k").Release(t.Context()))
 		if took := time.Since(start); took < time.Second || took > 1100*time.Millisecond {
@@ -248,13 +248,13 @@ func TestLostReplySlowServerReal(t *testing.T) {
 // On a server, and on a Cluster, the request is sent again within 0.3 s.
 func TestLostReplyOfAcquireReal(t *testing.T) {
 	t.Parallel()
-	for name, client := range map[string]func(*testing.T, *locktest.Faults, *redistest.Counter) redis.UniversalClient{
-		"server": func(t *testing.T, f *locktest.Faults, c *redistest.Counter) redis.UniversalClient {
+	for name, client := range map[string]func(*testing.T, *faulty.Network, *redistest.Counter) redis.UniversalClient{
+		"server": func(t *testing.T, f *faulty.Network, c *redistest.Counter) redis.UniversalClient {
 			o := redistest.Real(t).Options()
 			o.Dialer = c.Dial(f.Dial(redis.NewDialer(o)))
 			return redis.NewClient(o)
 		},
-		"cluster": func(t *testing.T, f *locktest.Faults, c *redistest.Counter) redis.UniversalClient {
+		"cluster": func(t *testing.T, f *faulty.Network, c *redistest.Counter) redis.UniversalClient {
 			o := redistest.Cluster(t).Options()
 			o.Dialer = c.Dial(f.Dial(redis.NewDialer(&redis.Options{DialTimeout: time.Second})))
 			return redis.NewClusterClient(o)
@@ -263,7 +263,7 @@ func TestLostReplyOfAcquireReal(t *testing.T) {
 		for _, alone := range []bool{true, false} {
 			t.Run(fmt.Sprint(name, " NoGroups=", alone), func(t *testing.T) {
 				t.Parallel()
-				faults, count := locktest.NewFaults(t), new(redistest.Counter)
+				faults, count := faulty.New(t), new(redistest.Counter)
 				rdb := client(t, faults, count)
 				l, err := lockcore.New(rdb, lockcore.Options{NoGroups: alone})
 				ok(t, err)
@@ -272,7 +272,7 @@ func TestLostReplyOfAcquireReal(t *testing.T) {
 					ok(t, newLease(t, l, fmt.Sprint("warm", i)).Release(t.Context()))
 				}
 				count.Reset()
-				lost := faults.LoseReply(locktest.Script("acquire"))
+				lost := faults.LoseReply(faulty.Script("acquire"))
 				start, control := time.Now(), redistest.NewControl(t)
 				le := newLease(t, l, "k")
 				took := time.Since(start)

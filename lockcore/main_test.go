@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 	"github.com/holdfast-go/holdfast/internal/process"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/lockcore"
-	"github.com/holdfast-go/holdfast/locktest"
 )
 
 func TestMain(m *testing.M) {
@@ -46,9 +46,9 @@ func realWorld(t *testing.T) *world {
 }
 
 // locker returns a Locker behind its own faults, which is closed when the test ends.
-func (w *world) locker(o lockcore.Options) (*lockcore.Locker, *locktest.Faults, *redistest.Counter) {
+func (w *world) locker(o lockcore.Options) (*lockcore.Locker, *faulty.Network, *redistest.Counter) {
 	w.t.Helper()
-	faults, count := locktest.NewFaults(w.t), new(redistest.Counter)
+	faults, count := faulty.New(w.t), new(redistest.Counter)
 	ro := w.dial()
 	if ro.Dialer == nil {
 		ro.Dialer = redis.NewDialer(ro)

@@ -14,9 +14,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
-	"github.com/holdfast-go/holdfast/locktest"
 )
 
 const manyLeases = 100_000
@@ -191,7 +191,7 @@ func TestRenewSlowBatch(t *testing.T) {
 			}
 			leases[i] = le
 		}
-		lost := faults.LoseRequest(locktest.Script("renew"))
+		lost := faults.LoseRequest(faulty.Script("renew"))
 		time.Sleep(19 * time.Second) // each was due between 9 and 11 s, and that batch again before 19 s
 		<-lost.Struck()
 		heard.mu.Lock()

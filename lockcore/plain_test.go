@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/lockcore"
-	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // An exclusive key is a string in Redis while only its holder has used it, also after a renewal. A
@@ -83,7 +83,7 @@ func TestPlainHoldRepeated(t *testing.T) {
 	t.Parallel()
 	w := realWorld(t)
 	l, faults, _ := w.locker(lockcore.Options{})
-	f := faults.CutReply(locktest.Script("acquire"))
+	f := faults.CutReply(faulty.Script("acquire"))
 	le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 	select {
 	case <-f.Struck():
@@ -166,7 +166,7 @@ func TestPlainHoldRepeatedCluster(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			faults := locktest.NewFaults(t)
+			faults := faulty.New(t)
 			rdb := redis.NewClusterClient(&redis.ClusterOptions{
 				Addrs: []string{dial.Addr}, Dialer: faults.Dial(dial.Dialer), NewClient: oneNode(c.node),
 			})
@@ -282,7 +282,7 @@ func TestPlainOnceRepeated(t *testing.T) {
 	t.Parallel()
 	w := realWorld(t)
 	l, faults, _ := w.locker(lockcore.Options{})
-	f := faults.CutReply(locktest.Script("acquire"))
+	f := faults.CutReply(faulty.Script("acquire"))
 	le, _, err := l.Claim(t.Context(), "k", lockcore.Claim{})
 	ok(t, err)
 	select {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
@@ -76,7 +77,7 @@ func TestLateAcquireKeepsExtension(t *testing.T) {
 		a, faults, _ := w.locker(lockcore.Options{})
 		b, _, _ := w.locker(lockcore.Options{})
 		_ = w.must(a.Acquire(t.Context(), "warm", noWait)).Release(t.Context())
-		late := faults.Hold(locktest.Script("acquire"))
+		late := faults.Hold(faulty.Script("acquire"))
 		le := w.must(a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 10 * time.Second, NoRenew: true, Wait: time.Minute}))
 		if err := le.Extend(t.Context(), time.Hour); err != nil || !struckBy(late) {
 			t.Fatal(err)
@@ -103,7 +104,7 @@ func TestLateAcquireAfterDataLoss(t *testing.T) {
 				a, faults, _ := w.locker(lockcore.Options{})
 				b, _, _ := w.locker(lockcore.Options{})
 				_ = w.must(a.Acquire(t.Context(), "warm", noWait)).Release(t.Context())
-				late := faults.Hold(locktest.Script("acquire"))
+				late := faults.Hold(faulty.Script("acquire"))
 				le := w.must(a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 10 * time.Second, Wait: time.Minute}))
 				if !struckBy(late) {
 					t.Fatal("inconclusive")
@@ -140,7 +141,7 @@ func TestLateAcquireAfterDataLoss(t *testing.T) {
 	}
 }
 
-func struckBy(f *locktest.Fault) bool {
+func struckBy(f *faulty.Fault) bool {
 	select {
 	case <-f.Struck():
 		return true

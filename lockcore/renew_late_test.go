@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
@@ -35,7 +36,7 @@ func TestRenewLateReply(t *testing.T) {
 func TestRenewBeside(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 6 * time.Second}))
-		held := p.faults.Hold(locktest.Script("renew"))
+		held := p.faults.Hold(faulty.Script("renew"))
 		<-held.Struck()
 		time.Sleep(900 * time.Millisecond)
 		if n := p.sent.Count("renew"); n != 1 {
@@ -68,7 +69,7 @@ func TestRenewAfterThreeLost(t *testing.T) {
 		start := time.Now()
 		p.faults.Delay(0)
 		for range 3 {
-			f := p.faults.LoseRequest(locktest.Script("renew"))
+			f := p.faults.LoseRequest(faulty.Script("renew"))
 			defer f.Remove()
 			<-f.Struck()
 		}
@@ -160,9 +161,9 @@ func TestRenewUnanswered(t *testing.T) {
 		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 		time.Sleep(12 * time.Second) // the lease is renewed, so the counter knows the script
 		count.Reset()
-		var all []*locktest.Fault
+		var all []*faulty.Fault
 		for range most + 1 {
-			all = append(all, faults.Hold(locktest.Script("renew")))
+			all = append(all, faults.Hold(faulty.Script("renew")))
 		}
 		stored := w.memory.Fields(storedNames(lockcore.KindExclusive, "k")[0])
 		for range 30 { // the lease has a length of 30 s

@@ -11,24 +11,24 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
-	"github.com/holdfast-go/holdfast/locktest"
 )
 
-type plant = func(*locktest.Faults, locktest.Match) *locktest.Fault
+type plant = func(*faulty.Network, faulty.Match) *faulty.Fault
 
 var faultKinds = map[string]plant{
-	"request lost": (*locktest.Faults).LoseRequest, "request cut": (*locktest.Faults).CutRequest,
-	"reply lost": (*locktest.Faults).LoseReply, "reply cut": (*locktest.Faults).CutReply,
-	"held up": (*locktest.Faults).Hold,
+	"request lost": (*faulty.Network).LoseRequest, "request cut": (*faulty.Network).CutRequest,
+	"reply lost": (*faulty.Network).LoseReply, "reply cut": (*faulty.Network).CutReply,
+	"held up": (*faulty.Network).Hold,
 }
 
 // story is the life of one key between two processes a and b. The connections of a have faults.
 type story struct {
 	*world
 	a, b   *lockcore.Locker
-	faults *locktest.Faults
+	faults *faulty.Network
 }
 
 func newStory(t *testing.T) *story {
@@ -189,7 +189,7 @@ func TestOneFault(t *testing.T) {
 					t.Run(fmt.Sprintf("%s/%s %d/%s", name, script, n, kind), func(t *testing.T) {
 						synctest.Test(t, func(t *testing.T) {
 							s := newStory(t)
-							f := plant(s.faults, locktest.Nth(n, locktest.Script(script)))
+							f := plant(s.faults, faulty.Nth(n, faulty.Script(script)))
 							st.tell(s)
 							select {
 							case <-f.Struck():
@@ -217,7 +217,7 @@ func TestOneFault(t *testing.T) {
 }
 
 // late delivers the held command while b holds the key. It grants nothing and releases nothing.
-func (s *story) late(f *locktest.Fault) {
+func (s *story) late(f *faulty.Fault) {
 	t := s.t
 	le := s.must(s.b.Acquire(t.Context(), "k", lockcore.Terms{}))
 	f.Deliver()

@@ -22,9 +22,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
-	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // oneCommand has the methods that send one command. prepare makes the state for a call, and returns
@@ -108,8 +108,8 @@ func done(t *testing.T, l *lockcore.Locker, key string) {
 // first one had its effect.
 func TestRetryBrokenConnection(t *testing.T) {
 	for name, op := range oneCommand {
-		for fault, plant := range map[string]func(*locktest.Faults, locktest.Match) *locktest.Fault{
-			"request cut": (*locktest.Faults).CutRequest, "reply cut": (*locktest.Faults).CutReply,
+		for fault, plant := range map[string]func(*faulty.Network, faulty.Match) *faulty.Fault{
+			"request cut": (*faulty.Network).CutRequest, "reply cut": (*faulty.Network).CutReply,
 		} {
 			t.Run(name+"/"+fault, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestRetryBrokenConnection(t *testing.T) {
 					call := op.prepare(t, l)
 					_ = call(t.Context()) // this loads the script
 					call = op.prepare(t, l)
-					f := plant(faults, locktest.Script(op.script))
+					f := plant(faults, faulty.Script(op.script))
 					if err := call(t.Context()); err != nil {
 						t.Error(err)
 					}
@@ -146,7 +146,7 @@ func TestRetryOnce(t *testing.T) {
 			first := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 			time.Sleep(time.Minute)
 			faults.Delay(20 * time.Millisecond)
-			faults.CutReply(locktest.Script("revoke"))
+			faults.CutReply(faulty.Script("revoke"))
 			revoked := make(chan error)
 			go func() { revoked <- operator.Revoke(t.Context(), lockcore.KindExclusive, "k") }()
 			<-first.Context().Done()
@@ -170,7 +170,7 @@ func TestRetryOnce(t *testing.T) {
 			time.Sleep(time.Second)
 			done(t, l, "k")
 			faults.Delay(20 * time.Millisecond)
-			f := faults.CutReply(locktest.Script("clear"))
+			f := faults.CutReply(faulty.Script("clear"))
 			cleared := make(chan error)
 			go func() { cleared <- operator.Clear(t.Context(), lockcore.KindOnce, "k") }()
 			<-f.Replied()

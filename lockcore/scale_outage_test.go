@@ -11,24 +11,24 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/lockcore"
-	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // Redis is unavailable, in each of three ways. The calls of a key together send at most two
 // requests a second, and are served when Redis replies again.
 func TestScaleOutage(t *testing.T) {
-	for way, goAway := range map[string]func(*locktest.Faults){
-		"refused": (*locktest.Faults).Down, "black hole": (*locktest.Faults).Silence, "replies lost": (*locktest.Faults).SilenceReplies,
+	for way, goAway := range map[string]func(*faulty.Network){
+		"refused": (*faulty.Network).Down, "black hole": (*faulty.Network).Silence, "replies lost": (*faulty.Network).SilenceReplies,
 	} {
 		t.Run(way, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { outage(t, goAway) }) })
 	}
 }
 
-func outage(t *testing.T, goAway func(*locktest.Faults)) {
+func outage(t *testing.T, goAway func(*faulty.Network)) {
 	t.Helper()
 	const keys, calls, seconds = 50, 20, 20
-	w, faults, tries := newWorld(t), locktest.NewFaults(t), new(tries)
+	w, faults, tries := newWorld(t), faulty.New(t), new(tries)
 	o := w.dial()
 	o.Dialer, o.MaxRetries, o.ContextTimeoutEnabled = faults.Dial(o.Dialer), -1, true
 	rdb := redis.NewClient(o)

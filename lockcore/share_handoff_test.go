@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/lockcore"
-	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // A call of a process does not overtake an older one, whatever terms both have, and also if the
@@ -257,7 +257,7 @@ func TestShareOutageRemembers(t *testing.T) {
 	terms := lockcore.Terms{Limit: 100, Wait: lockcore.NoWait}
 	_ = shareOf(t, a, terms).Release(t.Context())
 	_ = shareOf(t, b, terms).Release(t.Context())
-	late := fb.Hold(func(r locktest.Request) bool { return strings.HasPrefix(r.Name, "EVAL") && r.About("/100/1/") })
+	late := fb.Hold(func(r faulty.Request) bool { return strings.HasPrefix(r.Name, "EVAL") && r.About("/100/1/") })
 	_ = shareOf(t, b, terms).Release(t.Context()) // a second copy of the request was granted this share
 	<-late.Struck()
 	var all []*lockcore.Lease

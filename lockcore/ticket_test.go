@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testhook"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -203,13 +204,13 @@ func TestTicketLostReply(t *testing.T) {
 		toA.Heal()
 		time.Sleep(time.Minute)
 		ok(t, le.Context().Err())
-		lost := toA.CutReply(locktest.Script("renew"))
+		lost := toA.CutReply(faulty.Script("renew"))
 		ticket := ticketOf(t, le, time.Hour)
 		if !struckBy(lost) {
 			t.Error("inconclusive: no reply was cut")
 		}
 
-		lost = toB.CutReply(locktest.Script("adopt"))
+		lost = toB.CutReply(faulty.Script("adopt"))
 		got := w.must(b.Adopt(t.Context(), ticket, lockcore.Terms{}))
 		if !struckBy(lost) {
 			t.Error("inconclusive: no reply was cut")
@@ -269,7 +270,7 @@ func TestTicketLateRenewal(t *testing.T) {
 		a, faults, _ := w.locker(lockcore.Options{})
 		b, _, _ := w.locker(lockcore.Options{})
 		le := w.must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
-		late := faults.Hold(locktest.Script("renew"))
+		late := faults.Hold(faulty.Script("renew"))
 		time.Sleep(11 * time.Second)
 		if !struckBy(late) {
 			t.Fatal("inconclusive: no renewal was held")
@@ -628,14 +629,14 @@ func TestTicketAcksHealthy(t *testing.T) {
 func TestTicketForeignClient(t *testing.T) {
 	for name, client := range foreign {
 		t.Run(name, func(t *testing.T) {
-			w, faults := realWorld(t), locktest.NewFaults(t)
+			w, faults := realWorld(t), faulty.New(t)
 			o := w.dial()
 			o.Dialer, o.MinRetryBackoff, o.MaxRetryBackoff = faults.Dial(o.Dialer), time.Millisecond, time.Millisecond
 			l := lockerOn(t, client(o), lockcore.Options{})
 			other, _, _ := w.locker(lockcore.Options{})
 			ok(t, w.must(l.Adopt(t.Context(), ticketOf(t, w.must(other.Acquire(t.Context(), "warm", noWait)), time.Minute), noWait)).Release(t.Context()))
 			ticket := ticketOf(t, w.must(other.Acquire(t.Context(), "k", noWait)), time.Minute)
-			lost := faults.CutReply(locktest.Script("adopt"))
+			lost := faults.CutReply(faulty.Script("adopt"))
 			got := w.must(l.Adopt(t.Context(), ticket, lockcore.Terms{}))
 			if !struckBy(lost) {
 				t.Error("inconclusive: no reply was cut")

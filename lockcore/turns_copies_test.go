@@ -12,16 +12,16 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
-	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // queue is the life of a key. Process b has the key, and calls of process a wait for it.
 type queue struct {
 	*world
 	a, b    *lockcore.Locker
-	faults  *locktest.Faults
+	faults  *faulty.Network
 	sent    *redistest.Counter // by a
 	calls   sync.WaitGroup
 	packets int // of a, guarded by faults
@@ -151,7 +151,7 @@ func TestRotateFaults(t *testing.T) {
 						q.bound = 1100 * time.Millisecond // until the call detects that there is no reply
 						ctx, cancel := context.WithCancel(t.Context())
 						defer cancel()
-						f := plant(q.faults, locktest.Nth(n, locktest.Script("rotate")))
+						f := plant(q.faults, faulty.Nth(n, faulty.Script("rotate")))
 						q.batches(ctx)
 						select {
 						case <-f.Struck():
@@ -206,7 +206,7 @@ func TestRotateTwice(t *testing.T) {
 					q := newQueue(t)
 					copied := make(chan []any, 1)
 					seen := 0
-					q.faults.Hold(func(r locktest.Request) bool {
+					q.faults.Hold(func(r faulty.Request) bool {
 						if r.Script == "rotate" {
 							if seen++; seen == n {
 								args := []any{r.Name}
@@ -239,10 +239,10 @@ func TestRotateTwice(t *testing.T) {
 // Its tokens are greater than all tokens of the dead process, also than those used after its death.
 func TestDieInBatch(t *testing.T) {
 	testlevel.InMemory(t)
-	for name, die := range map[string]func(*locktest.Faults){
-		"cut off":      (*locktest.Faults).Down,
-		"silent":       (*locktest.Faults).Silence,
-		"replies lost": (*locktest.Faults).SilenceReplies,
+	for name, die := range map[string]func(*faulty.Network){
+		"cut off":      (*faulty.Network).Down,
+		"silent":       (*faulty.Network).Silence,
+		"replies lost": (*faulty.Network).SilenceReplies,
 	} {
 		n := 1
 		for struck := true; struck; n += stride(t) {

@@ -11,9 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
-	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // busyLockers starts n Lockers. On each, many goroutines acquire and release one key and keep it
@@ -159,7 +159,7 @@ func TestTurnsNoBarging(t *testing.T) {
 				calls.Go(func() { take(a, lockcore.Terms{Wait: time.Minute}, fmt.Sprint("waiter ", i), false) })
 			}
 			time.Sleep(20 * time.Millisecond) // until they wait, and the batch has ended
-			f := faults.Hold(locktest.Script("acquire"))
+			f := faults.Hold(faulty.Script("acquire"))
 			_ = le.Release(t.Context())
 			for n := range 10 {
 				for who, l := range map[string]*lockcore.Locker{"the previous holder": a, "a third process": third} {

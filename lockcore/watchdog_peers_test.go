@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
-	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // docs/peers.md lists the mistakes of other libraries that the tests TestPeer_ repeat. The tests of
@@ -109,7 +109,7 @@ func TestPeer_dynamolockAmbiguousHeartbeat(t *testing.T) {
 	for name, plant := range faultKinds {
 		peers(t, func(t *testing.T, p *peerPair) {
 			le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{}))
-			f := plant(p.faults, locktest.Script("renew"))
+			f := plant(p.faults, faulty.Script("renew"))
 			time.Sleep(15 * time.Second)
 			if !struckBy(f) {
 				t.Errorf("inconclusive: %s: the fault did not happen", name)
@@ -157,7 +157,7 @@ func TestPeer_redissonForgottenScripts(t *testing.T) {
 func TestPeer_redissonRenewalAfterUnlock(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{}))
-		held := p.faults.Hold(locktest.Script("renew"))
+		held := p.faults.Hold(faulty.Script("renew"))
 		<-held.Struck()
 		if err := le.Release(t.Context()); err != nil {
 			t.Error(err)

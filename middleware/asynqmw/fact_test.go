@@ -13,7 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/holdfast-go/holdfast/locktest"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 )
 
 // These tests check the behavior of asynq, at the version of go.mod, on which the middlewares rely.
@@ -262,7 +262,7 @@ func TestAsynqFact_lastErrorIsStoredInFull(t *testing.T) {
 // its handler had begun.
 func TestAsynqFact_aKillUsesARetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server, net := bubble(t), locktest.NewFaults(t)
+		server, net := bubble(t), faulty.New(t)
 		w := newWorld(t, server.Client(t))
 		begun, end := make(chan struct{}, 2), make(chan struct{})
 		dead := asynq.NewServerFromRedisClient(server.Client(t, func(o *redis.Options) { o.Dialer = net.Dial(o.Dialer) }), quick())

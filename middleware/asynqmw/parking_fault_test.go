@@ -12,9 +12,9 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
-	"github.com/holdfast-go/holdfast/locktest"
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
@@ -111,9 +111,9 @@ func TestParkingLost(t *testing.T) {
 // come back by themselves and use up no retry. Shutdown and Close return during a second outage.
 func TestParkingOutage(t *testing.T) {
 	t.Parallel()
-	for name, silent := range map[string]func(w *apartWorld) *locktest.Faults{
-		"asynq": func(w *apartWorld) *locktest.Faults { return w.asynqNet },
-		"locks": func(w *apartWorld) *locktest.Faults { return w.locksNet },
+	for name, silent := range map[string]func(w *apartWorld) *faulty.Network{
+		"asynq": func(w *apartWorld) *faulty.Network { return w.asynqNet },
+		"locks": func(w *apartWorld) *faulty.Network { return w.locksNet },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -155,7 +155,7 @@ func TestParkingOutage(t *testing.T) {
 // apartWorld is a world whose locks are in another Redis.
 type apartWorld struct {
 	*world
-	asynqNet, locksNet *locktest.Faults
+	asynqNet, locksNet *faulty.Network
 }
 
 // apart is both for an apartWorld. Redis calls time out after 500 ms, on a real server after 2 s.
@@ -163,8 +163,8 @@ func apart(t *testing.T, story func(w *apartWorld)) {
 	t.Helper()
 	build := func(t *testing.T, timeout time.Duration, client func(edit ...func(*redis.Options)) *redis.Client) *apartWorld {
 		t.Helper()
-		w := &apartWorld{asynqNet: locktest.NewFaults(t), locksNet: locktest.NewFaults(t)}
-		behind := func(f *locktest.Faults) *redis.Client {
+		w := &apartWorld{asynqNet: faulty.New(t), locksNet: faulty.New(t)}
+		behind := func(f *faulty.Network) *redis.Client {
 			return client(func(o *redis.Options) {
 				if o.Dialer == nil {
 					o.Dialer = redis.NewDialer(o)
@@ -213,7 +213,7 @@ func TestParkingCluster(t *testing.T) {
 func TestParkingInspectorHangs(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
-		net := locktest.NewFaults(w.T)
+		net := faulty.New(w.T)
 		server := redistest.Bubble(w.T)
 		hanging := server.Client(w.T, func(o *redis.Options) { o.Dialer = net.Dial(o.Dialer) })
 		net.Silence()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
@@ -51,7 +52,7 @@ func wakesAll(t *testing.T, wait time.Duration, pairs bool, client func(testing.
 	var keys [3]gauge
 	o := asynqmw.ExclusiveOptions{Terms: lockcore.Terms{Wait: wait, Lease: 10 * time.Minute}}
 	for _, locks := range []*lockcore.Locker{w.locks, w.locker()} {
-		net := locktest.NewFaults(t)
+		net := faulty.New(t)
 		net.DelayFunc(func() time.Duration { return rand.N(10 * time.Millisecond) })
 		inspect := asynq.NewInspectorFromRedisClient(client(t, func(o *redis.Options) {
 			if o.Dialer == nil {
@@ -116,7 +117,7 @@ func TestParkingRunsOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server, net := bubble(t), locktest.NewFaults(t)
+				server, net := bubble(t), faulty.New(t)
 				w := newWorld(t, server.Client(t))
 				w.inspect = asynq.NewInspectorFromRedisClient(server.Client(t, func(o *redis.Options) {
 					o.Dialer, o.ReadTimeout = net.Dial(o.Dialer), time.Minute
@@ -130,7 +131,7 @@ func TestParkingRunsOnce(t *testing.T) {
 				lease := w.hold("test:7")
 				task := w.enqueue("charge", "7", asynq.Retention(tt.keep))
 				w.parked(task)
-				run := net.Hold(func(r locktest.Request) bool { return r.About(task.ID) && r.About(":groups") }) // RunTask
+				run := net.Hold(func(r faulty.Request) bool { return r.About(task.ID) && r.About(":groups") }) // RunTask
 				_ = lease.Release(context.Background())
 				<-run.Struck()
 				if !w.eventually(func() bool { runs, _ := g.counts(); return runs == 1 }) {
@@ -161,8 +162,8 @@ func TestParkingRunsOnce(t *testing.T) {
 func TestParkingRemovesNoNewEntry(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		server, inspectNet, locksNet := bubble(t), locktest.NewFaults(t), locktest.NewFaults(t)
-		behind := func(f *locktest.Faults) *redis.Client {
+		server, inspectNet, locksNet := bubble(t), faulty.New(t), faulty.New(t)
+		behind := func(f *faulty.Network) *redis.Client {
 			return server.Client(t, func(o *redis.Options) { o.Dialer, o.ReadTimeout = f.Dial(o.Dialer), time.Minute })
 		}
 		w := newWorldOn(t, server.Client(t), behind(locksNet))
@@ -179,7 +180,7 @@ func TestParkingRemovesNoNewEntry(t *testing.T) {
 		task := w.enqueue("transfer", "0,1")
 		parkedOn(task, "test:0")
 
-		lookup := inspectNet.Hold(func(r locktest.Request) bool { return r.About(task.ID) })
+		lookup := inspectNet.Hold(func(r faulty.Request) bool { return r.About(task.ID) })
 		_ = first.Release(context.Background())
 		<-lookup.Struck()
 		if err := w.inspect.RunTask(task.Queue, task.ID); err != nil {
@@ -187,7 +188,7 @@ func TestParkingRemovesNoNewEntry(t *testing.T) {
 		}
 		parkedOn(task, "test:1")
 		first = w.hold("test:0")
-		removal := locksNet.Hold(func(r locktest.Request) bool { return r.Script == "unpark" && r.About(task.ID) })
+		removal := locksNet.Hold(func(r faulty.Request) bool { return r.Script == "unpark" && r.About(task.ID) })
 		lookup.Deliver()
 		<-removal.Struck()
 		_ = second.Release(context.Background())

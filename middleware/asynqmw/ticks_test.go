@@ -13,8 +13,8 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
-	"github.com/holdfast-go/holdfast/locktest"
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
@@ -120,7 +120,7 @@ func TestTicksRedisAway(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				faults := locktest.NewFaults(t)
+				faults := faulty.New(t)
 				w := newWorld(t, bubble(t).Client(t, func(o *redis.Options) { o.Dialer = faults.Dial(o.Dialer) }))
 				var heard heardTicks
 				p := fiveMinutes

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
-	"github.com/holdfast-go/holdfast/locktest"
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
 
@@ -73,7 +73,7 @@ func TestGrantedUnheard(t *testing.T) {
 				until("2000-01-01 01:30:00") // so that Redis has loaded the scripts
 				n := 0
 				away := make(chan bool, 1)
-				p.faults.LoseReply(func(r locktest.Request) bool {
+				p.faults.LoseReply(func(r faulty.Request) bool {
 					if r.Script == "acquire" {
 						n++
 					}
@@ -86,7 +86,7 @@ func TestGrantedUnheard(t *testing.T) {
 				<-away
 				p.faults.Down()
 				for range 3 { // the withdrawal of the grant is late
-					p.faults.LoseRequest(func(r locktest.Request) bool { return r.Script != "acquire" && r.About("cron:report") })
+					p.faults.LoseRequest(func(r faulty.Request) bool { return r.Script != "acquire" && r.About("cron:report") })
 				}
 				time.Sleep(time.Duration(2000+i*370) * time.Millisecond)
 				p.faults.Heal()

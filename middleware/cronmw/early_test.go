@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast/locktest"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
 
@@ -47,7 +47,7 @@ func TestEarlyCosts(t *testing.T) {
 			p := w.process()
 			p.skew = skew
 			n := new(atomic.Int64)
-			p.faults.LoseReply(func(r locktest.Request) bool {
+			p.faults.LoseReply(func(r faulty.Request) bool {
 				if r.About("cron:report@") {
 					n.Add(1)
 				}

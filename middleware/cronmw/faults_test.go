@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/lockcore"
-	"github.com/holdfast-go/holdfast/locktest"
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
 
@@ -28,7 +28,7 @@ func TestLostReply(t *testing.T) {
 					w.must(js.Every("report", time.Hour, cronmw.Job{OnResult: w.heard}, w.fn))
 					w.start(js)
 					n := 0
-					p.faults.LoseReply(func(r locktest.Request) bool {
+					p.faults.LoseReply(func(r faulty.Request) bool {
 						if r.Script != script {
 							return false
 						}

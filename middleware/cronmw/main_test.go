@@ -16,8 +16,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/lockcore"
-	"github.com/holdfast-go/holdfast/locktest"
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
 
@@ -50,13 +50,13 @@ func inBubble(t *testing.T, test func(w *world)) {
 type process struct {
 	w      *world
 	locks  *lockcore.Locker
-	faults *locktest.Faults
+	faults *faulty.Network
 	skew   time.Duration
 }
 
 func (w *world) process(edit ...func(*lockcore.Options)) *process {
 	w.Helper()
-	p := &process{w: w, faults: locktest.NewFaults(w.T)}
+	p := &process{w: w, faults: faulty.New(w.T)}
 	o := lockcore.Options{NoGroups: true} // each call is one command
 	for _, e := range edit {
 		e(&o)

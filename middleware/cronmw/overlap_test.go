@@ -9,8 +9,8 @@ import (
 	"github.com/robfig/cron/v3"
 
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/lockcore"
-	"github.com/holdfast-go/holdfast/locktest"
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
 
@@ -89,7 +89,7 @@ func TestOverlapUnreleased(t *testing.T) {
 		w.must(js.Every("report", time.Hour, j, func(_ context.Context, t cronmw.Tick) error {
 			w.ran(t)
 			for range 10 { // the releases of the job's key
-				first.faults.LoseRequest(func(r locktest.Request) bool { return r.About("cron:report") && !r.About("report@") })
+				first.faults.LoseRequest(func(r faulty.Request) bool { return r.About("cron:report") && !r.About("report@") })
 			}
 			return guard.NoEffect(errBoom)
 		}))

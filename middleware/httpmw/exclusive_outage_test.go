@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
@@ -115,7 +116,7 @@ func TestExclusiveReplyIsLost(t *testing.T) {
 		inBubble(t, func(t *testing.T, b bubble) {
 			var runs atomic.Int64
 			h := b.exclusively(httpmw.ExclusiveOptions{Terms: patience}, func(http.ResponseWriter, *http.Request) { runs.Add(1) })
-			lost := b.faults.LoseReply(locktest.Script(script))
+			lost := b.faults.LoseReply(faulty.Script(script))
 			for range 2 {
 				if a := post(h); a.status != 200 {
 					t.Errorf("%s: got %d %q", script, a.status, a.body)

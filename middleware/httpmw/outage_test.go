@@ -14,21 +14,21 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/lockcore"
-	"github.com/holdfast-go/holdfast/locktest"
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
 // bubble has a Locker whose connections pass through faults. It runs in virtual time.
 type bubble struct {
 	locks  *lockcore.Locker
-	faults *locktest.Faults
+	faults *faulty.Network
 }
 
 func inBubble(t *testing.T, test func(*testing.T, bubble)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := bubble{faults: locktest.NewFaults(t)}
+		b := bubble{faults: faulty.New(t)}
 		rdb := redistest.Bubble(t).Client(t, func(o *redis.Options) {
 			o.Dialer = lookout.dial(b.faults.Dial(o.Dialer), new(atomic.Int64))
 		})
@@ -112,7 +112,7 @@ func TestReplyToTheRecordIsLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, b bubble) {
 		var runs atomic.Int64
 		h := idempotent(b.locks, httpmw.IdempotentOptions{})(order(&runs))
-		lost := b.faults.CutReply(locktest.Script("complete"))
+		lost := b.faults.CutReply(faulty.Script("complete"))
 		if a := post(h); a.status != 201 {
 			t.Errorf("got %d", a.status)
 		}

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/redistest/resp"
-	"github.com/holdfast-go/holdfast/locktest"
 )
 
 var errSilent = errors.New("sim: the network is silent")
@@ -17,7 +17,7 @@ var errSilent = errors.New("sim: the network is silent")
 // dialer dials the server through n's faults. A subscription of go-redis dials, and does its
 // handshake, under a lock that its readers need. In a bubble the clock would then stop forever if
 // that took time. So a dial fails during a silence, and no handshake is delayed.
-func (n *node) dialer(next locktest.Dialer) locktest.Dialer {
+func (n *node) dialer(next faulty.Dialer) faulty.Dialer {
 	next = n.faults.Dial(next)
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if n.silent.Load() {

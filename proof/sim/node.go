@@ -8,8 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/lockcore"
-	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // node is a process: a Locker behind a separate network.
@@ -18,7 +18,7 @@ type node struct {
 	index  int
 	locks  *lockcore.Locker
 	rdb    *redis.Client
-	faults *locktest.Faults
+	faults *faulty.Network
 	calm   atomic.Int64 // since when no fault occurs here, in ns of the run; 0: there is a fault
 
 	bad   atomic.Int64 // the same for single faults; latency may continue
@@ -42,7 +42,7 @@ type node struct {
 
 // newNode starts a process in slot i that has no faults since calm.
 func (w *world) newNode(i int, calm time.Duration) *node {
-	n := &node{w: w, index: i, faults: locktest.NewFaults(w.t), died: make(chan struct{})}
+	n := &node{w: w, index: i, faults: faulty.New(w.t), died: make(chan struct{})}
 	n.life, n.bury = context.WithCancel(w.root)
 	n.calm.Store(int64(calm))
 	n.bad.Store(1)

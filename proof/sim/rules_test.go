@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/lockcore"
-	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // These are cases that the seeds rarely reach.
@@ -20,12 +20,12 @@ var patient = lockcore.Terms{Lease: 2 * time.Second, Wait: time.Minute}
 
 type process struct {
 	*lockcore.Locker
-	faults *locktest.Faults
+	faults *faulty.Network
 }
 
 func newProcess(t *testing.T, m *redistest.Memory) process {
 	t.Helper()
-	p := process{faults: locktest.NewFaults(t)}
+	p := process{faults: faulty.New(t)}
 	o := m.Options()
 	o.Dialer = p.faults.Dial(o.Dialer)
 	rdb := m.Client(t, func(c *redis.Options) { *c = *o })
@@ -61,7 +61,7 @@ func TestLateCopyOfAcquire(t *testing.T) {
 		m := redistest.Bubble(t)
 		p := newProcess(t, m)
 		_ = must(t, p, patient).Release(t.Context()) // loads the script
-		held := p.faults.Hold(locktest.Script("acquire"))
+		held := p.faults.Hold(faulty.Script("acquire"))
 		le := must(t, p, patient)
 		select {
 		case <-held.Struck():

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-go/holdfast/locktest"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 )
 
 // weather alternates between storms, in which each network has its own faults, and calms without
@@ -125,7 +125,7 @@ func (n *node) strike(ctx context.Context, r rng) {
 		sleep(ctx, d)
 		n.heal()
 	}
-	about := locktest.Script(scripts[r.IntN(len(scripts))])
+	about := faulty.Script(scripts[r.IntN(len(scripts))])
 	if r.chance(25) {
 		about = nil
 	}
@@ -165,7 +165,7 @@ func (n *node) strike(ctx context.Context, r rng) {
 }
 
 // plant waits for d, and then removes x. A request that x holds arrives then.
-func (n *node) plant(ctx context.Context, x *locktest.Fault, d time.Duration, name string) {
+func (n *node) plant(ctx context.Context, x *faulty.Fault, d time.Duration, name string) {
 	sleep(ctx, d+time.Second)
 	select {
 	case <-x.Struck():

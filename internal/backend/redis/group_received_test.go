@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 	redisbackend "github.com/holdfast-go/holdfast/internal/backend/redis"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
-	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // newBackend returns a Backend that is closed when the test ends.
@@ -34,7 +34,7 @@ func newBackend(t *testing.T, rdb redis.UniversalClient) *redisbackend.Backend {
 func TestGroupReceived(t *testing.T) {
 	testlevel.InMemory(t)
 	synctest.Test(t, func(t *testing.T) {
-		faults := locktest.NewFaults(t)
+		faults := faulty.New(t)
 		faults.Delay(10 * time.Millisecond)
 		rdb := redistest.Bubble(t).Client(t, func(o *redis.Options) { o.Dialer = faults.Dial(o.Dialer) })
 		b := newBackend(t, rdb)

@@ -17,8 +17,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 	redisbackend "github.com/holdfast-go/holdfast/internal/backend/redis"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
-	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // gated is a Backend whose server can refuse new connections.
@@ -27,13 +27,13 @@ type gated struct {
 	t       *testing.T
 	refuses atomic.Bool
 	sent    redistest.Counter
-	faults  *locktest.Faults
+	faults  *faulty.Network
 }
 
 func newGated(t *testing.T, m *redistest.Memory) *gated {
 	t.Helper()
 	t.Cleanup(func() { time.Sleep(2 * time.Second) }) // go-redis checks once a second whether a dead server is back
-	g := &gated{t: t, faults: locktest.NewFaults(t)}
+	g := &gated{t: t, faults: faulty.New(t)}
 	rdb := m.Client(t, func(o *redis.Options) {
 		dial := g.sent.Dial(g.faults.Dial(o.Dialer))
 		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {

@@ -16,8 +16,8 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
-	"github.com/holdfast-go/holdfast/locktest"
 )
 
 // All connections end while the client has many idle ones, and go-redis learns of each only when it
@@ -25,7 +25,7 @@ import (
 func TestRenewBrokenConnections(t *testing.T) {
 	testlevel.InMemory(t)
 	synctest.Test(t, func(t *testing.T) {
-		faults := locktest.NewFaults(t)
+		faults := faulty.New(t)
 		rdb := redistest.Bubble(t).Client(t, func(o *redis.Options) { o.Dialer = faults.Dial(o.Dialer) })
 		b := newBackend(t, rdb)
 		key := b.Key(backend.KindExclusive, "k")
@@ -37,7 +37,7 @@ func TestRenewBrokenConnections(t *testing.T) {
 		}
 		renew() // the server has the script from now on
 		const idle = 16
-		var held []*locktest.Fault
+		var held []*faulty.Fault
 		var all sync.WaitGroup
 		for range idle {
 			held = append(held, faults.Hold(nil))
