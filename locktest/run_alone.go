@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/doctor"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -210,7 +211,7 @@ func (t *trial) reentry() {
 		t.Log("commands are not counted: the client cannot be copied")
 		locks = t.locker()
 	} else {
-		faults.CutRequest(func(r Request) bool { // never hits
+		faults.CutRequest(func(r faulty.Request) bool { // never hits
 			if r.About(key) {
 				sent.Add(1)
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -120,7 +121,7 @@ func (t *trial) lateRenewal() {
 		t.Skip("the client cannot be copied")
 	}
 	held := t.acquire(locks, key, lockcore.Terms{Lease: shortLease})
-	late := faults.Hold(func(r Request) bool { return r.About(key) })
+	late := faults.Hold(func(r faulty.Request) bool { return r.About(key) })
 	p := t.wait(next, key, lockcore.Terms{Wait: 3 * shortLease, Lease: longLease}, held)
 	t.happens(late.Struck(), "a renewal")
 	faults.Silence() // otherwise the next renewal extends the lease
@@ -151,16 +152,16 @@ func (t *trial) lostReplies() {
 	if faults == nil {
 		t.Skip("the client cannot be copied")
 	}
-	plant := map[string]func(Match) *Fault{"request": faults.CutRequest, "reply": faults.CutReply, "silent-reply": faults.LoseReply}
+	plant := map[string]func(faulty.Match) *faulty.Fault{"request": faults.CutRequest, "reply": faults.CutReply, "silent-reply": faults.LoseReply}
 	for name, fault := range plant {
 		key := t.key(name)
-		about := func(r Request) bool { return r.About(key) }
+		about := func(r faulty.Request) bool { return r.About(key) }
 		asked := fault(about)
 		held := t.acquire(locks, key, lockcore.Terms{Wait: 2 * shortLease, Lease: longLease})
 		ended := fault(about)
 		t.busy(other, key)
 		t.release(held)
-		for _, f := range []*Fault{asked, ended} {
+		for _, f := range []*faulty.Fault{asked, ended} {
 			select {
 			case <-f.Struck():
 			default:

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -50,9 +51,9 @@ func (t *trial) lockerOn(rdb redis.UniversalClient) *lockcore.Locker {
 }
 
 // network returns a Locker behind faults, or nil for both if the client cannot be copied.
-func (t *trial) network() (*lockcore.Locker, *Faults) {
+func (t *trial) network() (*lockcore.Locker, *faulty.Network) {
 	t.Helper()
-	faults := NewFaults(t)
+	faults := faulty.New(t)
 	rdb := behind(t.rdb, faults)
 	if rdb == nil {
 		return nil, nil
@@ -63,7 +64,7 @@ func (t *trial) network() (*lockcore.Locker, *Faults) {
 
 // behind returns a client like rdb, with faults between it and the server. It returns nil if the
 // dialer of rdb cannot be wrapped.
-func behind(rdb redis.UniversalClient, faults *Faults) redis.UniversalClient {
+func behind(rdb redis.UniversalClient, faults *faulty.Network) redis.UniversalClient {
 	// A live client writes to the configuration that its Options point to.
 	off := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	switch c := rdb.(type) {

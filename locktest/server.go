@@ -79,14 +79,9 @@ func (s *Server) Locker(o lockcore.Options, faults ...*Faults) *lockcore.Locker 
 	s.tb.Helper()
 	co := s.Options()
 	for _, f := range faults {
-		co.Dialer = f.Dial(co.Dialer)
+		co.Dialer = f.network.Dial(co.Dialer)
 	}
 	rdb := redis.NewClient(co)
 	s.tb.Cleanup(func() { _ = rdb.Close() }) // the Locker is closed before
 	return open(s.tb, o, func(o lockcore.Options) (*lockcore.Locker, error) { return lockcore.New(rdb, o) })
 }
-
-// Forget makes s lose all of its data, like a restart without persistence. Other calls can acquire
-// the same keys at once. Holders learn that their leases are lost with their next renewal, after
-// about a third of the lease. With NoRenew they do not learn that.
-func (s *Server) Forget() { s.redis.FlushAll() }

@@ -160,29 +160,6 @@ func TestServerClock(t *testing.T) {
 	})
 }
 
-// After a Redis loses its data, another call gets the key. The holder learns of it with its next
-// renewal.
-func TestServerForget(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := locktest.NewServer(t)
-		locks := s.Locker(lockcore.Options{})
-		lease, err := locks.Acquire(t.Context(), "k", lockcore.Terms{Lease: 30 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
-		begin := time.Now()
-		s.Forget()
-		locktest.Hold(t, s.Locker(lockcore.Options{}), "k")
-		<-lease.Context().Done()
-		if took := time.Since(begin); took > 11*time.Second {
-			t.Errorf("the ctx of the holder ended after %v, want about a third of the lease", took)
-		}
-		if err := lease.Release(t.Context()); !errors.Is(err, lockcore.ErrLost) {
-			t.Errorf("release of a lost lease: %v, want lost", err)
-		}
-	})
-}
-
 // A lease that is not released fails its test. The failure names the line that acquired the lease.
 // An Observer of the test still gets all events.
 func TestServerLeak(t *testing.T) {
@@ -243,6 +220,27 @@ func TestFaultsWithLocker(t *testing.T) {
 		}
 		faults.Heal()
 		_ = lease.Release(t.Context()) // lost, as checked above
+	})
+}
+
+// While the network is down, calls return ErrUnavailable. After Heal they work again.
+func TestFaultsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, faults := locktest.NewServer(t), locktest.NewFaults(t)
+		locks := server.Locker(lockcore.Options{}, faults)
+		locktest.Hold(t, locks, "before")()
+		faults.Down()
+		if _, err := locks.Acquire(t.Context(), "account:42", lockcore.Terms{Wait: time.Second}); !errors.Is(err, lockcore.ErrUnavailable) {
+			t.Errorf("while the network is down: %v, want unavailable", err)
+		}
+		faults.Heal()
+		lease, err := locks.Acquire(t.Context(), "account:42", lockcore.Terms{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := lease.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
 	})
 }
 
