@@ -7,8 +7,7 @@ import (
 )
 
 // Codec encodes and decodes results. It must be safe for concurrent use. A new version of a codec
-// must decode what an earlier one has encoded, because records outlive a deploy. locktest.Codec
-// tests your own Codec.
+// must decode what an earlier one has encoded, because records outlive a deploy.
 type Codec interface {
 	// Name returns the name of the codec, which is stored with each record. It is always the same,
 	// and has 1 to 32 characters of printable ASCII. A record with another name is refused.

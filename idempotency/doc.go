@@ -49,5 +49,6 @@
 //
 // # Testing
 //
-// locktest.Codec tests your own [Codec].
+// Use your own [Codec] in a test with guard.OnceValue and locktest.New: the first result of a type
+// that does not come back from the codec unchanged is an error.
 package idempotency

@@ -29,7 +29,6 @@
 //   - [Hold] and [HoldOnce] make a key busy, [Abandon] leaves it abandoned, and [Lose] makes a
 //     handler lose its keys.
 //   - [NewFaults] is a network that cuts a Redis off on command, with errors or in silence.
-//   - [Codec] checks an implementation of [github.com/holdfast-go/holdfast/idempotency.Codec].
 //   - [Run] checks that your own Redis keeps the promises of holdfast, with the topology, provider,
 //     user rights and client of production.
 //

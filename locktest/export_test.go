@@ -11,15 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/holdfast-go/holdfast/idempotency"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
-
-// CheckCodec returns the errors that Codec reports.
-func CheckCodec[T any](c idempotency.Codec, values ...T) []error { return checkCodec(c, values) }
-
-// Scribble changes the data that p points to.
-func Scribble(p any) { scribble(p) }
 
 // SetTime stops the clock of s.
 func (s *Server) SetTime(t time.Time) { s.redis.SetTime(t) }
