@@ -29,6 +29,7 @@
 //   - [Hold] and [HoldOnce] make a key busy, [Abandon] leaves it abandoned, and [Lose] makes a
 //     handler lose its keys.
 //   - [NewFaults] is a network that cuts a Redis off on command, with errors or in silence.
+//   - [Recorder] records the events of a Locker.
 //   - [Run] checks that your own Redis keeps the promises of holdfast, with the topology, provider,
 //     user rights and client of production.
 //

@@ -3,7 +3,6 @@ package locktest
 import (
 	"context"
 	"fmt"
-	"net"
 	"testing"
 	"time"
 
@@ -64,14 +63,7 @@ func NewServer(tb testing.TB) *Server {
 }
 
 // Options returns fresh options for a client of s. Wrap their Dialer to put [Faults] in between.
-func (s *Server) Options() *redis.Options {
-	return &redis.Options{
-		Addr:            "127.0.0.1:1", // never dialed; a host name would be looked up, outside the bubble
-		Dialer:          func(context.Context, string, string) (net.Conn, error) { return s.serve.Dial() },
-		DisableIdentity: true,
-		PoolSize:        1000, // a wait for a connection would use a timer that the next bubble may get too
-	}
-}
+func (s *Server) Options() *redis.Options { return s.serve.Options() }
 
 // Locker returns a new Locker on s, which acts as another process. Its connections pass through
 // faults, if given. It is closed when the test ends, like the one of [New].

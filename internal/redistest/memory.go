@@ -1,8 +1,6 @@
 package redistest
 
 import (
-	"context"
-	"net"
 	"testing"
 
 	"github.com/alicebob/miniredis/v2"
@@ -35,15 +33,7 @@ func Bubble(tb testing.TB) *Memory {
 func On(m *miniredis.Miniredis) *Memory { return &Memory{Redis: m, server: pipe.NewServer(m)} }
 
 // Options returns fresh options for a client of m.
-func (m *Memory) Options() *redis.Options {
-	return &redis.Options{
-		// An IP literal: a host name would be looked up outside the bubble.
-		Addr:            "127.0.0.1:1",
-		Dialer:          func(context.Context, string, string) (net.Conn, error) { return m.server.Dial() },
-		DisableIdentity: true,
-		PoolSize:        1000, // a wait for a connection would use a timer that the next bubble may get too
-	}
-}
+func (m *Memory) Options() *redis.Options { return m.server.Options() }
 
 // Client returns a client of m that is closed when the test ends. Each edit may change the options
 // before.

@@ -1,10 +1,14 @@
-// Package pipe gives an in-memory connection a send buffer, like that of a socket.
+// Package pipe connects clients to a server in memory. Their connections have a send buffer, like that
+// of a socket.
 package pipe
 
 import (
+	"context"
 	"net"
 	"sync"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Buffered returns conn with an unbounded send buffer: Write never blocks. Without it a pipeline
@@ -47,6 +51,16 @@ func (s *Server) Dial() (net.Conn, error) {
 		return nil, err
 	}
 	return Buffered(conn), nil
+}
+
+// Options returns fresh options for a client of s.
+func (s *Server) Options() *redis.Options {
+	return &redis.Options{
+		Addr:            "127.0.0.1:1", // never dialed; a host name would be looked up, outside of a bubble
+		Dialer:          func(context.Context, string, string) (net.Conn, error) { return s.Dial() },
+		DisableIdentity: true,
+		PoolSize:        1000, // a wait for a connection would use a timer that the next bubble may get too
+	}
 }
 
 // Close ends the server and its connections.
