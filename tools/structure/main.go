@@ -1,5 +1,5 @@
-// Structure prints the size of Go packages: lines, files, exported symbols, the largest dependency
-// cycle of files, and the lengths of functions. It counts no test files.
+// Structure prints the structure of Go packages: lines, files, the largest dependency cycle of
+// files, and the lengths of functions. It counts no test files. Program count counts the rest.
 //
 //	cd tools && go run ./structure ../lockcore ../guard
 package main
@@ -21,7 +21,7 @@ import (
 )
 
 func main() {
-	verbose := flag.Bool("v", false, "name the files of the largest cycle, its edges, and the exported symbols")
+	verbose := flag.Bool("v", false, "name the files of the largest cycle and its edges")
 	flag.Parse()
 	for _, dir := range flag.Args() {
 		if err := report(dir, *verbose); err != nil {
@@ -48,10 +48,10 @@ func report(dir string, verbose bool) error {
 	for _, f := range p.Syntax {
 		lines += p.Fset.File(f.Pos()).LineCount()
 	}
-	symbols, lengths, edges := exported(p), functions(p), dependencies(p)
+	lengths, edges := functions(p), dependencies(p)
 	cycle := largestCycle(edges)
-	fmt.Printf("%s: %d lines, %d files, %d exported symbols, largest cycle %d files, function lines p50 %d, p95 %d, max %d\n",
-		p.Name, lines, len(p.Syntax), len(symbols), len(cycle), at(lengths, 50), at(lengths, 95), at(lengths, 100))
+	fmt.Printf("%s: %d lines, %d files, largest cycle %d files, function lines p50 %d, p95 %d, max %d\n",
+		p.Name, lines, len(p.Syntax), len(cycle), at(lengths, 50), at(lengths, 95), at(lengths, 100))
 	if verbose {
 		for _, name := range cycle {
 			uses := []string{}
@@ -62,46 +62,8 @@ func report(dir string, verbose bool) error {
 			}
 			fmt.Printf("  %s uses %s\n", name, strings.Join(uses, "; "))
 		}
-		fmt.Println(" ", strings.Join(symbols, " "))
 	}
 	return nil
-}
-
-// exported returns the exported names of the package: its declarations, and the methods and fields
-// of its exported types.
-func exported(p *packages.Package) []string {
-	names := []string{}
-	for _, name := range p.Types.Scope().Names() {
-		object := p.Types.Scope().Lookup(name)
-		if !object.Exported() {
-			continue
-		}
-		names = append(names, name)
-		named, ok := object.Type().(*types.Named)
-		if _, isType := object.(*types.TypeName); !isType || !ok {
-			continue
-		}
-		for m := range named.Methods() {
-			if m.Exported() {
-				names = append(names, name+"."+m.Name())
-			}
-		}
-		switch u := named.Underlying().(type) {
-		case *types.Struct:
-			for f := range u.Fields() {
-				if f.Exported() && !f.Embedded() {
-					names = append(names, name+"."+f.Name())
-				}
-			}
-		case *types.Interface:
-			for m := range u.ExplicitMethods() {
-				if m.Exported() {
-					names = append(names, name+"."+m.Name())
-				}
-			}
-		}
-	}
-	return names
 }
 
 // functions returns the lengths in lines of all functions with a body, in ascending order.
