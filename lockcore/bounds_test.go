@@ -25,19 +25,19 @@ import (
 // for only a second.
 func TestLateDuplicateAfterShortTTL(t *testing.T) {
 	free := func(w *world, kind lockcore.Kind) {
-		b, _, _ := w.locker(lockcore.Options{})
+		b, _, _ := w.Locker(lockcore.Options{})
 		time.Sleep(time.Second)
-		if h, err := b.Inspect(w.t.Context(), kind, "k"); err != nil || h.State != lockcore.StateFree {
-			w.t.Errorf("a late duplicate was granted: %+v, %v", h, err)
+		if h, err := b.Inspect(w.T.Context(), kind, "k"); err != nil || h.State != lockcore.StateFree {
+			w.T.Errorf("a late duplicate was granted: %+v, %v", h, err)
 		}
 	}
 	t.Run("end of the hash", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)
-			a, faults, _ := w.locker(lockcore.Options{})
-			b, _, _ := w.locker(lockcore.Options{})
-			_ = w.must(a.Acquire(t.Context(), "warm", noWait)).Release(t.Context())
-			_ = w.must(b.Acquire(t.Context(), "k", noWait)).Release(t.Context())
+			a, faults, _ := w.Locker(lockcore.Options{})
+			b, _, _ := w.Locker(lockcore.Options{})
+			_ = w.Must(a.Acquire(t.Context(), "warm", noWait)).Release(t.Context())
+			_ = w.Must(b.Acquire(t.Context(), "k", noWait)).Release(t.Context())
 			time.Sleep(time.Minute - 150*time.Millisecond)
 			late := faults.Hold(faulty.Script("acquire"))
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -53,8 +53,8 @@ func TestLateDuplicateAfterShortTTL(t *testing.T) {
 	t.Run("short record", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)
-			a, faults, _ := w.locker(lockcore.Options{})
-			_ = w.must(a.Acquire(t.Context(), "warm", noWait)).Release(t.Context())
+			a, faults, _ := w.Locker(lockcore.Options{})
+			_ = w.Must(a.Acquire(t.Context(), "warm", noWait)).Release(t.Context())
 			late := faults.Hold(faulty.Script("acquire"))
 			le, _, err := a.Claim(t.Context(), "k", lockcore.Claim{Keep: time.Second})
 			if err != nil {
@@ -78,26 +78,26 @@ func TestLateDuplicateAfterShortTTL(t *testing.T) {
 func TestWaitBehindDeadMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		a, _, _ := w.locker(lockcore.Options{})
-		b, _, _ := w.locker(lockcore.Options{})
-		le := w.must(a.Acquire(t.Context(), "k", noWait))
+		a, _, _ := w.Locker(lockcore.Options{})
+		b, _, _ := w.Locker(lockcore.Options{})
+		le := w.Must(a.Acquire(t.Context(), "k", noWait))
 		got := make(chan time.Time)
 		go func() {
-			le := w.must(b.Acquire(t.Context(), "k", long))
+			le := w.Must(b.Acquire(t.Context(), "k", long))
 			got <- time.Now()
 			_ = le.Release(t.Context())
 		}()
 		time.Sleep(time.Second)
 		queue := storedNames(lockcore.KindExclusive, "k")[1]
 		for i, m := range deadMembers(1000) {
-			if err := w.rdb.ZAdd(t.Context(), queue, redis.Z{Score: float64(i), Member: m}).Err(); err != nil {
+			if err := w.Redis.ZAdd(t.Context(), queue, redis.Z{Score: float64(i), Member: m}).Err(); err != nil {
 				t.Fatal(err)
 			}
 		}
 		start := time.Now()
 		_ = le.Release(t.Context())
 		d := (<-got).Sub(start)
-		if n := w.rdb.ZCard(t.Context(), queue).Val(); n < 500 {
+		if n := w.Redis.ZCard(t.Context(), queue).Val(); n < 500 {
 			t.Errorf("inconclusive: %d dead members are left", n)
 		}
 		if d > 2*time.Second {
@@ -109,15 +109,15 @@ func TestWaitBehindDeadMembers(t *testing.T) {
 // A key has an absurd end of its lease, of any form. A waiter sends requests at a bounded rate.
 func TestAbsurdEndRate(t *testing.T) {
 	w := realWorld(t)
-	l, _, count := w.locker(lockcore.Options{})
-	_ = w.must(l.Acquire(t.Context(), "warm", noWait)).Release(t.Context())
-	now := w.rdb.Time(t.Context()).Val().UnixMicro()
+	l, _, count := w.Locker(lockcore.Options{})
+	_ = w.Must(l.Acquire(t.Context(), "warm", noWait)).Release(t.Context())
+	now := w.Redis.Time(t.Context()).Val().UnixMicro()
 	for _, state := range []string{"h", "r", "p"} {
 		for _, x := range []string{fmt.Sprint(now + 9_300_000_000_000_000), fmt.Sprint(int64(math.MaxInt64)), "inf", "1e300", "nan", "-1e300", "0x10", ""} {
 			for _, d := range []string{"9400000000000000", "inf", "1e300", "-7"} {
 				key := "k" + state + x + d
 				hash := storedNames(lockcore.KindExclusive, key)[0]
-				if err := w.rdb.HSet(t.Context(), hash, "s", state, "h", strings.Repeat("Q", 26), "o", strings.Repeat("Q", 26), "t", now, "x", x, "d", d).Err(); err != nil {
+				if err := w.Redis.HSet(t.Context(), hash, "s", state, "h", strings.Repeat("Q", 26), "o", strings.Repeat("Q", 26), "t", now, "x", x, "d", d).Err(); err != nil {
 					t.Fatal(err)
 				}
 				count.Reset()
@@ -182,7 +182,7 @@ func TestReplyRate(t *testing.T) {
 			m := redistest.Bubble(t)
 			rdb := m.Client(t)
 			rdb.AddHook(s)
-			l := lockerOn(t, wrapper{rdb}, lockcore.Options{})
+			l := lockerOn(t, inWrapper(rdb), lockcore.Options{})
 			start := time.Now()
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()
@@ -215,7 +215,7 @@ func TestUnreadableKey(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%s %s %s", test.kind, test.field, test.value), func(t *testing.T) {
 			w := realWorld(t)
-			l, _, count := w.locker(lockcore.Options{})
+			l, _, count := w.Locker(lockcore.Options{})
 			ask := func(wait time.Duration) (*lockcore.Lease, error) {
 				if test.kind == lockcore.KindExclusive {
 					return l.Acquire(t.Context(), "key", lockcore.Terms{Wait: wait})
@@ -225,7 +225,7 @@ func TestUnreadableKey(t *testing.T) {
 			}
 			hash := storedNames(test.kind, "key")[0]
 			set := append([]string{test.field, test.value}, test.others...)
-			if err := errors.Join(w.rdb.HSet(t.Context(), hash, set).Err(), w.rdb.PExpire(t.Context(), hash, 30*time.Second).Err()); err != nil {
+			if err := errors.Join(w.Redis.HSet(t.Context(), hash, set).Err(), w.Redis.PExpire(t.Context(), hash, 30*time.Second).Err()); err != nil {
 				t.Fatal(err)
 			}
 			unreadable := func(what string, err error) {
@@ -249,7 +249,7 @@ func TestUnreadableKey(t *testing.T) {
 				_, _, err = inspectRecord(t.Context(), l, "key")
 				unreadable("inspect the record", err)
 			}
-			if ttl := w.rdb.PTTL(t.Context(), hash).Val(); ttl > 30*time.Second || ttl < 0 {
+			if ttl := w.Redis.PTTL(t.Context(), hash).Val(); ttl > 30*time.Second || ttl < 0 {
 				t.Errorf("the hash expires in %v, want at most 30s", ttl)
 			}
 			for _, err := range doctor.List(t.Context(), l, doctor.ListOptions{}) {
@@ -278,12 +278,12 @@ func TestUnreadableKey(t *testing.T) {
 func TestClearTellsTheHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, _ := w.locker(lockcore.Options{})
-		operator, _, _ := w.locker(lockcore.Options{})
-		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{Lease: time.Hour}))
+		l, _, _ := w.Locker(lockcore.Options{})
+		operator, _, _ := w.Locker(lockcore.Options{})
+		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{Lease: time.Hour}))
 		time.Sleep(2 * time.Second) // the Locker has subscribed by then
 		hash := storedNames(lockcore.KindExclusive, "k")[0]
-		if err := errors.Join(redistest.Unfold(t.Context(), w.rdb, hash), w.rdb.HSet(t.Context(), hash, "x", "junk").Err()); err != nil {
+		if err := errors.Join(redistest.Unfold(t.Context(), w.Redis, hash), w.Redis.HSet(t.Context(), hash, "x", "junk").Err()); err != nil {
 			t.Fatal(err)
 		}
 		if err := operator.Clear(t.Context(), lockcore.KindExclusive, "k"); err != nil {

@@ -24,7 +24,7 @@ func TestCloseWithinBound(t *testing.T) {
 	}
 	for kind, wrap := range map[string]func(*redis.Client) redis.UniversalClient{
 		"own":     func(c *redis.Client) redis.UniversalClient { return c },
-		"wrapper": func(c *redis.Client) redis.UniversalClient { return wrapper{c} },
+		"wrapper": func(c *redis.Client) redis.UniversalClient { return inWrapper(c) },
 	} {
 		for name, scenario := range map[string]func(faults *faulty.Network, cancel func()){
 			"waiter":             func(*faulty.Network, func()) {},
@@ -37,7 +37,7 @@ func TestCloseWithinBound(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						w, faults := newWorld(t), faulty.New(t)
 						var blackHole sync.Map
-						o := w.dial()
+						o := w.Options()
 						dial := faults.Dial(o.Dialer)
 						o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 							if _, ok := blackHole.Load("on"); ok {
@@ -50,8 +50,8 @@ func TestCloseWithinBound(t *testing.T) {
 						if err != nil {
 							t.Fatal(err)
 						}
-						other, _, _ := w.locker(lockcore.Options{})
-						held := w.must(other.Acquire(t.Context(), "k", lockcore.Terms{}))
+						other, _, _ := w.Locker(lockcore.Options{})
+						held := w.Must(other.Acquire(t.Context(), "k", lockcore.Terms{}))
 						takeOnce(t, l, "warm")
 						ctx, cancel := context.WithCancel(t.Context())
 						var waiters sync.WaitGroup
@@ -89,8 +89,8 @@ func TestCloseWithinBound(t *testing.T) {
 func TestNilLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, _ := w.locker(lockcore.Options{})
-		released := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+		l, _, _ := w.Locker(lockcore.Options{})
+		released := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 		_ = released.Release(t.Context())
 		nilLease(t, (*lockcore.Lease)(nil))
 		_, err := func() (le *lockcore.Lease, err error) {

@@ -18,11 +18,11 @@ import (
 func TestMinHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, _ := w.locker(lockcore.Options{})
-		other, _, _ := w.locker(lockcore.Options{})
+		l, _, _ := w.Locker(lockcore.Options{})
+		other, _, _ := w.Locker(lockcore.Options{})
 		terms := lockcore.Terms{MinHold: 10 * time.Second, Wait: time.Minute}
 		start := time.Now()
-		le := w.must(l.Acquire(t.Context(), "k", terms))
+		le := w.Must(l.Acquire(t.Context(), "k", terms))
 		var wg sync.WaitGroup
 		var at [2]time.Duration
 		for i, from := range []*lockcore.Locker{l, other} {
@@ -62,8 +62,8 @@ func TestMinHold(t *testing.T) {
 func TestMinHoldIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, count := w.locker(lockcore.Options{})
-		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{MinHold: time.Millisecond}))
+		l, _, count := w.Locker(lockcore.Options{})
+		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{MinHold: time.Millisecond}))
 		time.Sleep(2 * time.Millisecond)
 		next := make(chan *lockcore.Lease)
 		go func() {
@@ -85,7 +85,7 @@ func TestMinHoldIsOver(t *testing.T) {
 func TestMinHoldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, _ := w.locker(lockcore.Options{})
+		l, _, _ := w.Locker(lockcore.Options{})
 		claim := lockcore.Claim{Terms: lockcore.Terms{MinHold: time.Minute, Wait: lockcore.NoWait}}
 		le, _, err := l.Claim(t.Context(), "k", claim)
 		if err != nil {
@@ -112,13 +112,13 @@ func TestMinHoldOnce(t *testing.T) {
 func TestMinHoldLostReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, faults, _ := w.locker(lockcore.Options{})
-		other, _, _ := w.locker(lockcore.Options{})
+		l, faults, _ := w.Locker(lockcore.Options{})
+		other, _, _ := w.Locker(lockcore.Options{})
 		start := time.Now()
-		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{MinHold: 10 * time.Second}))
+		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{MinHold: 10 * time.Second}))
 		faults.LoseRequest(faulty.Script("release"))
 		_ = le.Release(t.Context())
-		next := w.must(other.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Minute}))
+		next := w.Must(other.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Minute}))
 		if d := time.Since(start); d < 10*time.Second || d > 10*time.Second+500*time.Millisecond || next.Abandoned() {
 			t.Errorf("granted after %v", d)
 		}
@@ -130,13 +130,13 @@ func TestMinHoldLostReply(t *testing.T) {
 func TestMinHoldClear(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, _ := w.locker(lockcore.Options{})
-		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{MinHold: time.Hour}))
+		l, _, _ := w.Locker(lockcore.Options{})
+		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{MinHold: time.Hour}))
 		_ = le.Release(t.Context())
 		if err := l.Clear(t.Context(), lockcore.KindExclusive, "k"); err != nil {
 			t.Fatal(err)
 		}
-		_ = w.must(l.Acquire(t.Context(), "k", lockcore.Terms{Wait: lockcore.NoWait})).Release(t.Context())
+		_ = w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{Wait: lockcore.NoWait})).Release(t.Context())
 	})
 }
 
@@ -145,11 +145,11 @@ func TestMinHoldClear(t *testing.T) {
 func TestStall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, _ := w.locker(lockcore.Options{})
-		other, _, _ := w.locker(lockcore.Options{})
+		l, _, _ := w.Locker(lockcore.Options{})
+		other, _, _ := w.Locker(lockcore.Options{})
 		terms := lockcore.Terms{Stall: 10 * time.Second}
-		outer := w.must(l.Acquire(t.Context(), "outer", terms))
-		inner := w.must(l.Acquire(outer.Context(), "inner", terms))
+		outer := w.Must(l.Acquire(t.Context(), "outer", terms))
+		inner := w.Must(l.Acquire(outer.Context(), "inner", terms))
 		for range 20 {
 			time.Sleep(9 * time.Second)
 			lockcore.Beat(inner.Context())
@@ -164,7 +164,7 @@ func TestStall(t *testing.T) {
 		}
 		<-outer.Context().Done()
 		lockcore.Beat(inner.Context()) // too late
-		next := w.must(other.Acquire(t.Context(), "outer", lockcore.Terms{Wait: time.Hour}))
+		next := w.Must(other.Acquire(t.Context(), "outer", lockcore.Terms{Wait: time.Hour}))
 		if d := time.Since(last); d > 40*time.Second+250*time.Millisecond || !next.Abandoned() {
 			t.Errorf("free after %v, abandoned %v", d, next.Abandoned())
 		}
@@ -183,8 +183,8 @@ func TestStall(t *testing.T) {
 func TestStallInABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, _ := w.locker(lockcore.Options{})
-		first := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+		l, _, _ := w.Locker(lockcore.Options{})
+		first := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 		next := make(chan *lockcore.Lease)
 		go func() {
 			le, _ := l.Acquire(t.Context(), "k", lockcore.Terms{Stall: time.Second})
@@ -206,9 +206,9 @@ func TestStallInABatch(t *testing.T) {
 func TestCoolingHasNoHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, _ := w.locker(lockcore.Options{})
-		other, _, _ := w.locker(lockcore.Options{})
-		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{MinHold: 10 * time.Minute}))
+		l, _, _ := w.Locker(lockcore.Options{})
+		other, _, _ := w.Locker(lockcore.Options{})
+		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{MinHold: 10 * time.Minute}))
 		before := make(chan error, 1)
 		go func() {
 			_, err := other.Acquire(t.Context(), "k", lockcore.Terms{Wait: 5 * time.Second})

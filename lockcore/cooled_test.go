@@ -15,7 +15,7 @@ import (
 func TestMinHoldForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		onRedis, _, _ := w.locker(lockcore.Options{})
+		onRedis, _, _ := w.Locker(lockcore.Options{})
 		inMemory := memoryLocker(t, lockcore.Options{MaxBytes: 1 << 20})
 		limit := lockcore.Terms{Limit: 5, MinHold: time.Second, Wait: lockcore.NoWait}
 		users := testlevel.Pick(t, 2_000, 2_000, 100_000)
@@ -32,7 +32,7 @@ func TestMinHoldForgotten(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Second + time.Minute)
-		if keys := w.memory.Redis.Keys(); len(keys) > 0 {
+		if keys := w.Memory.Redis.Keys(); len(keys) > 0 {
 			t.Errorf("%d keys are left, among them %q", len(keys), keys[0])
 		}
 	})
@@ -42,19 +42,19 @@ func TestMinHoldForgotten(t *testing.T) {
 func TestMinHoldForgottenReal(t *testing.T) {
 	testlevel.Campaign(t)
 	w := realWorld(t)
-	l, _, _ := w.locker(lockcore.Options{})
+	l, _, _ := w.Locker(lockcore.Options{})
 	const users = 100_000
 	limit := lockcore.Terms{Limit: 5, MinHold: time.Second, Wait: lockcore.NoWait}
-	used := func() string { return w.rdb.InfoMap(context.Background(), "memory").Item("Memory", "used_memory") }
+	used := func() string { return w.Redis.InfoMap(context.Background(), "memory").Item("Memory", "used_memory") }
 	before := used()
 	for i := range users {
 		le, err := l.Acquire(t.Context(), fmt.Sprint("user", i), limit)
 		ok(t, err)
 		ok(t, le.Release(t.Context()))
 	}
-	t.Logf("%d keys, %s bytes used, %s before", w.rdb.DBSize(t.Context()).Val(), used(), before)
+	t.Logf("%d keys, %s bytes used, %s before", w.Redis.DBSize(t.Context()).Val(), used(), before)
 	time.Sleep(time.Second + time.Minute)
-	left := w.rdb.DBSize(t.Context()).Val()
+	left := w.Redis.DBSize(t.Context()).Val()
 	t.Logf("a minute later %d keys, %s bytes used", left, used())
 	if left > users/100 { // the server removes expired keys a little later
 		t.Errorf("%d keys are left", left)

@@ -114,12 +114,12 @@ func TestErrorsText(t *testing.T) {
 func TestErrorsHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, _ := w.locker(lockcore.Options{})
-		stranger, _, _ := w.locker(lockcore.Options{}) // it reads the holder from Redis; l may know it already
+		l, _, _ := w.Locker(lockcore.Options{})
+		stranger, _, _ := w.Locker(lockcore.Options{}) // it reads the holder from Redis; l may know it already
 		for task, want := range map[string]string{
 			"": "", "asynq:42": "asynq:42", "two\nlines\x00\x7f": "twolines", strings.Repeat("é", 100): strings.Repeat("é", 64),
 		} {
-			le := w.must(l.Acquire(lockcore.WithTask(t.Context(), task), "k", noWait))
+			le := w.Must(l.Acquire(lockcore.WithTask(t.Context(), task), "k", noWait))
 			time.Sleep(3 * time.Second)
 			for _, asks := range []*lockcore.Locker{l, stranger} {
 				_, err := asks.Acquire(t.Context(), "k", noWait)
@@ -134,12 +134,12 @@ func TestErrorsHolder(t *testing.T) {
 			_ = le.Release(t.Context())
 		}
 		hash := storedNames(lockcore.KindExclusive, "k")[0]
-		le := w.must(l.Acquire(t.Context(), "k", noWait))
+		le := w.Must(l.Acquire(t.Context(), "k", noWait))
 		for who, want := range map[string]lockcore.Holder{
 			"": {}, "junk": {}, "a\nb": {}, "h\nx\nt\np\nq": {Host: "h", Task: "t", Traceparent: "p\nq"}, "\n\n\n": {},
 		} {
-			ok(t, redistest.Unfold(t.Context(), w.rdb, hash))
-			w.memory.Redis.HSet(hash, "m", who)
+			ok(t, redistest.Unfold(t.Context(), w.Redis, hash))
+			w.Memory.Redis.HSet(hash, "m", who)
 			_, err := stranger.Acquire(t.Context(), "k", noWait)
 			var busy *lockcore.BusyError
 			want.Locker = l.ID()

@@ -16,9 +16,9 @@ func TestForceClearAfterOutage(t *testing.T) {
 	for away := 13500 * time.Millisecond; away < 19*time.Second; away += 500 * time.Millisecond {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)
-			l, faults, _ := w.locker(lockcore.Options{})
-			operator, theirs, _ := w.locker(lockcore.Options{})
-			le := w.must(l.Acquire(t.Context(), "k", noWait))
+			l, faults, _ := w.Locker(lockcore.Options{})
+			operator, theirs, _ := w.Locker(lockcore.Options{})
+			le := w.Must(l.Acquire(t.Context(), "k", noWait))
 			h, err := operator.Inspect(t.Context(), lockcore.KindExclusive, "k")
 			ok(t, err)
 			time.Sleep(5 * time.Second)
@@ -38,9 +38,9 @@ func TestForceClearAfterOutage(t *testing.T) {
 func TestForceClearRenewalLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, faults, _ := w.locker(lockcore.Options{})
-		operator, _, _ := w.locker(lockcore.Options{})
-		le := w.must(l.Acquire(t.Context(), "k", noWait))
+		l, faults, _ := w.Locker(lockcore.Options{})
+		operator, _, _ := w.Locker(lockcore.Options{})
+		le := w.Must(l.Acquire(t.Context(), "k", noWait))
 		ok(t, le.Extend(t.Context(), 30*time.Second)) // Faults learns the name of the script
 		time.Sleep(5 * time.Second)
 		<-faults.LoseRequest(faulty.Script("renew")).Struck()
@@ -56,9 +56,9 @@ func TestForceClearRenewalLost(t *testing.T) {
 func TestForceClearSlowClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, _ := w.locker(lockcore.Options{})
-		operator, _, _ := w.locker(lockcore.Options{})
-		w.must(l.Acquire(t.Context(), "k", lockcore.Terms{Lease: longLease, MaxHold: time.Minute}))
+		l, _, _ := w.Locker(lockcore.Options{})
+		operator, _, _ := w.Locker(lockcore.Options{})
+		w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{Lease: longLease, MaxHold: time.Minute}))
 		time.Sleep(2 * time.Minute)
 		h, err := operator.Inspect(t.Context(), lockcore.KindExclusive, "k")
 		ok(t, err)
@@ -68,7 +68,7 @@ func TestForceClearSlowClock(t *testing.T) {
 			for tick := time.Tick(time.Second); ; {
 				select {
 				case <-tick:
-					w.memory.Redis.SetTime(time.Now().Add(-time.Since(look) / 100))
+					w.Memory.Redis.SetTime(time.Now().Add(-time.Since(look) / 100))
 				case <-stop:
 					return
 				}
@@ -83,9 +83,9 @@ func TestForceClearSlowClock(t *testing.T) {
 func TestForceClearTicketBesideRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, faults, _ := w.locker(lockcore.Options{})
-		operator, _, _ := w.locker(lockcore.Options{})
-		le := w.must(l.Acquire(t.Context(), "k", noWait))
+		l, faults, _ := w.Locker(lockcore.Options{})
+		operator, _, _ := w.Locker(lockcore.Options{})
+		le := w.Must(l.Acquire(t.Context(), "k", noWait))
 		ok(t, le.Extend(t.Context(), 30*time.Second)) // Faults learns the name of the script
 		renewal := faults.Hold(faulty.Script("renew"))
 		<-renewal.Struck()

@@ -46,9 +46,9 @@ func forcing(t *testing.T, test func(f *forced)) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)
 			f := &forced{T: t, events: new(forceEvents)}
-			f.holder, _, _ = w.locker(lockcore.Options{})
-			f.operator, _, _ = w.locker(lockcore.Options{Observer: f.events})
-			f.other, _, _ = w.locker(lockcore.Options{})
+			f.holder, _, _ = w.Locker(lockcore.Options{})
+			f.operator, _, _ = w.Locker(lockcore.Options{Observer: f.events})
+			f.other, _, _ = w.Locker(lockcore.Options{})
 			test(f)
 		})
 	})
@@ -300,9 +300,9 @@ func TestForceClearHandedOver(t *testing.T) {
 func TestForceClearTicketFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, faults, _ := w.locker(lockcore.Options{})
-		other, _, _ := w.locker(lockcore.Options{})
-		le := w.must(l.Acquire(t.Context(), "k", noWait))
+		l, faults, _ := w.Locker(lockcore.Options{})
+		other, _, _ := w.Locker(lockcore.Options{})
+		le := w.Must(l.Acquire(t.Context(), "k", noWait))
 		ok(t, le.Extend(t.Context(), time.Minute)) // opens the connection of Ticket
 		faults.SilenceReplies()
 		_, err := le.Ticket(t.Context(), time.Minute)
@@ -343,10 +343,10 @@ func TestForceClearCanceled(t *testing.T) {
 // the new hold stays.
 func TestForceClearReplyLost(t *testing.T) {
 	onWorlds(t, func(t *testing.T, w *world) {
-		l, _, _ := w.locker(lockcore.Options{})
-		operator, faults, _ := w.locker(lockcore.Options{})
-		other, _, _ := w.locker(lockcore.Options{})
-		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{Lease: longLease}))
+		l, _, _ := w.Locker(lockcore.Options{})
+		operator, faults, _ := w.Locker(lockcore.Options{})
+		other, _, _ := w.Locker(lockcore.Options{})
+		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{Lease: longLease}))
 		seen, err := operator.Inspect(t.Context(), lockcore.KindExclusive, "k")
 		ok(t, err)
 		f := faults.CutReply(faulty.Script("force_clear"))
@@ -354,7 +354,7 @@ func TestForceClearReplyLost(t *testing.T) {
 		go func() {
 			ended <- operator.ForceClear(t.Context(), lockcore.KindExclusive, "k", seen, lockcore.EvenAlive)
 		}()
-		next := w.must(other.Acquire(t.Context(), "k", lockcore.Terms{Wait: 10 * time.Second}))
+		next := w.Must(other.Acquire(t.Context(), "k", lockcore.Terms{Wait: 10 * time.Second}))
 		ok(t, <-ended)
 		<-f.Struck()
 		<-le.Context().Done()
@@ -369,14 +369,14 @@ func TestForceClearReal(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
 	w := realWorld(t)
-	l, faults, _ := w.locker(lockcore.Options{})
-	living, _, _ := w.locker(lockcore.Options{})
-	operator, _, _ := w.locker(lockcore.Options{})
-	other, _, _ := w.locker(lockcore.Options{})
+	l, faults, _ := w.Locker(lockcore.Options{})
+	living, _, _ := w.Locker(lockcore.Options{})
+	operator, _, _ := w.Locker(lockcore.Options{})
+	other, _, _ := w.Locker(lockcore.Options{})
 	control := redistest.NewControl(t)
 	terms := lockcore.Terms{Lease: 10 * time.Second}
-	dead := w.must(l.Acquire(t.Context(), "dead", terms))
-	alive := w.must(living.Acquire(t.Context(), "alive", terms))
+	dead := w.Must(l.Acquire(t.Context(), "dead", terms))
+	alive := w.Must(living.Acquire(t.Context(), "alive", terms))
 	faults.Silence()
 	start := time.Now()
 	ends := make(chan error, 1)
@@ -387,7 +387,7 @@ func TestForceClearReal(t *testing.T) {
 	}
 	go func() { ends <- force("alive") }()
 	ok(t, force("dead"))
-	next := w.must(other.Acquire(t.Context(), "dead", noWait))
+	next := w.Must(other.Acquire(t.Context(), "dead", noWait))
 	if took := time.Since(start); took > 6*time.Second+500*time.Millisecond+control.Late(start) {
 		t.Errorf("acquired after %v", took)
 	}

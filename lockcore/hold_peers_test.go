@@ -27,25 +27,25 @@ type peerPair struct {
 
 // client returns a client behind the faults and the counter of a process.
 func (p *peerPair) client(faults *faulty.Network, count *redistest.Counter) *redis.Client {
-	return p.memory.Client(p.t, func(o *redis.Options) { o.Dialer = count.Dial(faults.Dial(o.Dialer)) })
+	return p.Memory.Client(p.T, func(o *redis.Options) { o.Dialer = count.Dial(faults.Dial(o.Dialer)) })
 }
 
 // stillHeld fails unless the lease is valid and excludes other calls. It releases the lease.
 func (p *peerPair) stillHeld(le *lockcore.Lease) {
-	p.t.Helper()
+	p.T.Helper()
 	if err := le.Context().Err(); err != nil {
-		p.t.Errorf("the lease has ended: %v", context.Cause(le.Context()))
+		p.T.Errorf("the lease has ended: %v", context.Cause(le.Context()))
 	}
 	for _, l := range []*lockcore.Locker{p.a, p.b} {
-		if other, err := l.Acquire(p.t.Context(), le.Key(), noWait); !errors.Is(err, lockcore.ErrBusy) {
-			p.t.Errorf("another call acquired the key: %v", err)
+		if other, err := l.Acquire(p.T.Context(), le.Key(), noWait); !errors.Is(err, lockcore.ErrBusy) {
+			p.T.Errorf("another call acquired the key: %v", err)
 			if err == nil {
-				_ = other.Release(p.t.Context())
+				_ = other.Release(p.T.Context())
 			}
 		}
 	}
-	if err := le.Release(p.t.Context()); err != nil {
-		p.t.Errorf("Release: %v", err)
+	if err := le.Release(p.T.Context()); err != nil {
+		p.T.Errorf("Release: %v", err)
 	}
 }
 
@@ -53,7 +53,7 @@ func (p *peerPair) stillHeld(le *lockcore.Lease) {
 // grant of a canceled call is withdrawn.
 func TestPeer_redsyncCanceledAcquireLeavesItsKey(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
-		_ = p.must(p.a.Acquire(t.Context(), "warm", noWait)).Release(t.Context())
+		_ = p.Must(p.a.Acquire(t.Context(), "warm", noWait)).Release(t.Context())
 		ctx, cancel := context.WithCancel(t.Context())
 		p.faults.SilenceReplies() // Redis grants the key, but its reply is lost
 		time.AfterFunc(100*time.Millisecond, cancel)
@@ -62,7 +62,7 @@ func TestPeer_redsyncCanceledAcquireLeavesItsKey(t *testing.T) {
 		}
 		p.faults.Heal()
 		time.Sleep(2 * time.Second)
-		le := p.must(p.b.Acquire(t.Context(), "k", noWait))
+		le := p.Must(p.b.Acquire(t.Context(), "k", noWait))
 		if le.Abandoned() {
 			t.Error("Abandoned is true, but no handler ran")
 		}
@@ -90,7 +90,7 @@ func TestPeer_redsyncTakenByItself(t *testing.T) {
 // returns within its bound.
 func TestPeer_redsyncExtendTakesLongerThanTheLease(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
-		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 2 * time.Second, NoRenew: true}))
+		le := p.Must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 2 * time.Second, NoRenew: true}))
 		p.faults.Silence()
 		start := time.Now()
 		if err := le.Extend(t.Context(), time.Minute); !errors.Is(err, lockcore.ErrUnavailable) {
@@ -108,7 +108,7 @@ func TestPeer_redsyncExtendTakesLongerThanTheLease(t *testing.T) {
 func TestPeer_redsyncFailedExtendReleases(t *testing.T) {
 	for name, plant := range faultKinds {
 		peers(t, func(t *testing.T, p *peerPair) {
-			le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{NoRenew: true}))
+			le := p.Must(p.a.Acquire(t.Context(), "k", lockcore.Terms{NoRenew: true}))
 			f, again := plant(p.faults, faulty.Script("renew")), plant(p.faults, faulty.Script("renew")) // after one fault the repeat succeeds
 			err := le.Extend(t.Context(), time.Minute)
 			if cut := strings.HasSuffix(name, "cut"); cut && err != nil || !cut && !errors.Is(err, lockcore.ErrUnavailable) { // after a cut it is sent again
@@ -127,9 +127,9 @@ func TestPeer_redsyncFailedExtendReleases(t *testing.T) {
 func TestPeer_rueidislockClientClock(t *testing.T) {
 	for _, ahead := range []time.Duration{6 * time.Second, time.Hour, -time.Hour} {
 		peers(t, func(t *testing.T, p *peerPair) {
-			p.memory.Redis.SetTime(time.Now().Add(ahead))
-			le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 5 * time.Second, NoRenew: true}))
-			if left := p.left(p.b, "k"); left != 5*time.Second {
+			p.Memory.Redis.SetTime(time.Now().Add(ahead))
+			le := p.Must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 5 * time.Second, NoRenew: true}))
+			if left := p.Left(p.b, "k"); left != 5*time.Second {
 				t.Errorf("server ahead by %v: the lease of 5 s lasts %v", ahead, left)
 			}
 			p.stillHeld(le)
@@ -141,10 +141,10 @@ func TestPeer_rueidislockClientClock(t *testing.T) {
 // release changes nothing.
 func TestPeer_etcdRetriedUnlock(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
-		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{}))
+		le := p.Must(p.a.Acquire(t.Context(), "k", lockcore.Terms{}))
 		held := p.faults.Hold(faulty.Script("release"))
 		_ = le.Release(t.Context()) // the first copy is delayed; a second one releases the key
-		next := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Minute}))
+		next := p.Must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Minute}))
 		if !struckBy(held) {
 			t.Error("inconclusive: no release was held")
 		}
@@ -158,11 +158,11 @@ func TestPeer_etcdRetriedUnlock(t *testing.T) {
 // next call of the process gets the key.
 func TestPeer_consulHeldAfterLoss(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
-		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{}))
+		le := p.Must(p.a.Acquire(t.Context(), "k", lockcore.Terms{}))
 		p.faults.Silence()
 		<-le.Context().Done()
 		p.faults.Heal()
-		next := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Minute})) // the first handler has not returned
+		next := p.Must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Minute})) // the first handler has not returned
 		if next.Token() <= le.Token() {
 			t.Errorf("token %d after %d", next.Token(), le.Token())
 		}
@@ -178,7 +178,7 @@ func TestPeer_consulHeldAfterLoss(t *testing.T) {
 func TestPeer_nodeRedlockReleaseOfALostLock(t *testing.T) {
 	for _, silent := range []bool{false, true} {
 		peers(t, func(t *testing.T, p *peerPair) {
-			le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 2 * time.Second, NoRenew: true}))
+			le := p.Must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 2 * time.Second, NoRenew: true}))
 			time.Sleep(time.Minute)
 			most := time.Duration(0)
 			if silent {
@@ -201,13 +201,13 @@ func TestPeer_nodeRedlockReleaseOfALostLock(t *testing.T) {
 // of the next holder. Here a nested call has the token of its hold, which does not change.
 func TestPeer_redissonTokenOfAnother(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
-		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 2 * time.Second, NoRenew: true}))
+		le := p.Must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 2 * time.Second, NoRenew: true}))
 		mine := le.Token()
-		inner := p.must(p.a.Acquire(le.Context(), "k", lockcore.Terms{}))
+		inner := p.Must(p.a.Acquire(le.Context(), "k", lockcore.Terms{}))
 		if h, ok := lockcore.HoldOf(inner.Context(), "k"); h.Token != mine || !ok || inner.Token() != mine {
 			t.Errorf("token %d inside, %d outside", h.Token, mine)
 		}
-		next := p.must(p.b.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Minute}))
+		next := p.Must(p.b.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Minute}))
 		if le.Token() != mine || next.Token() <= mine {
 			t.Errorf("tokens %d and %d, was %d", le.Token(), next.Token(), mine)
 		}
@@ -227,16 +227,16 @@ func TestPeer_redissonLeaseOfAnotherCall(t *testing.T) {
 		leases := []time.Duration{5 * time.Second, time.Minute, 20 * time.Second, time.Minute, 5 * time.Second}
 		for i, d := range leases {
 			terms := lockcore.Terms{Lease: d, NoRenew: true}
-			beside := p.must(p.a.Acquire(t.Context(), fmt.Sprint("beside ", i), terms))
+			beside := p.Must(p.a.Acquire(t.Context(), fmt.Sprint("beside ", i), terms))
 			defer func() { _ = beside.Release(t.Context()) }()
-			le := p.must(p.a.Acquire(t.Context(), "k", terms))
-			if left := p.left(p.b, "k"); left != d {
+			le := p.Must(p.a.Acquire(t.Context(), "k", terms))
+			if left := p.Left(p.b, "k"); left != d {
 				t.Errorf("lease %v, remaining %v", d, left)
 			}
 			_ = le.Release(t.Context())
 		}
 		for i, d := range leases {
-			if left := p.left(p.b, fmt.Sprint("beside ", i)); left != d {
+			if left := p.Left(p.b, fmt.Sprint("beside ", i)); left != d {
 				t.Errorf("lease %v of a key held at the same time, remaining %v", d, left)
 			}
 		}
@@ -247,12 +247,12 @@ func TestPeer_redissonLeaseOfAnotherCall(t *testing.T) {
 // thread cannot release it. Here any goroutine can release a lease.
 func TestPeer_redissonReleasedByAnotherThread(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
-		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{}))
+		le := p.Must(p.a.Acquire(t.Context(), "k", lockcore.Terms{}))
 		released := make(chan error)
 		go func() { released <- le.Release(context.Background()) }()
 		if err := <-released; err != nil {
 			t.Error(err)
 		}
-		_ = p.must(p.b.Acquire(t.Context(), "k", noWait)).Release(t.Context())
+		_ = p.Must(p.b.Acquire(t.Context(), "k", noWait)).Release(t.Context())
 	})
 }

@@ -18,7 +18,7 @@ var holdID = regexp.MustCompile(`^[0-9a-f]{32}$`)
 func TestHoldOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, _ := w.locker(lockcore.Options{})
+		l, _, _ := w.Locker(lockcore.Options{})
 		ids := map[string]bool{} // guarded by the key
 		note := func(ctx context.Context) string {
 			h, ok := lockcore.HoldOf(ctx, "k")
@@ -29,7 +29,7 @@ func TestHoldOf(t *testing.T) {
 			ids[h.ID()] = true
 			return h.ID()
 		}
-		first := w.must(l.Acquire(t.Context(), "k", noWait))
+		first := w.Must(l.Acquire(t.Context(), "k", noWait))
 		note(first.Context())
 		var wg sync.WaitGroup
 		for range 5 { // they wait, so the key is handed off
@@ -72,13 +72,13 @@ func TestHoldOf(t *testing.T) {
 func TestHoldOfEqualTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		a, _, _ := w.locker(lockcore.Options{})
-		b, _, _ := w.locker(lockcore.Options{})
-		one := w.must(a.Acquire(t.Context(), "k", noWait))
-		if err := w.rdb.FlushAll(t.Context()).Err(); err != nil {
+		a, _, _ := w.Locker(lockcore.Options{})
+		b, _, _ := w.Locker(lockcore.Options{})
+		one := w.Must(a.Acquire(t.Context(), "k", noWait))
+		if err := w.Redis.FlushAll(t.Context()).Err(); err != nil {
 			t.Fatal(err)
 		}
-		two := w.must(b.Acquire(t.Context(), "k", noWait)) // at the same virtual time, so the token is the same
+		two := w.Must(b.Acquire(t.Context(), "k", noWait)) // at the same virtual time, so the token is the same
 		h1, _ := lockcore.HoldOf(one.Context(), "k")
 		h2, _ := lockcore.HoldOf(two.Context(), "k")
 		if h1.Token != h2.Token || h1.ID() == h2.ID() {
@@ -94,14 +94,14 @@ func TestHoldOfEqualTokens(t *testing.T) {
 func TestGrantedAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, _ := w.locker(lockcore.Options{})
-		first := w.must(l.Acquire(t.Context(), "k", noWait))
+		l, _, _ := w.Locker(lockcore.Options{})
+		first := w.Must(l.Acquire(t.Context(), "k", noWait))
 		start := first.GrantedAt()
 		if d := time.Since(start); d < 0 || d > time.Millisecond {
 			t.Errorf("granted %v ago, want now", d)
 		}
 		got := make(chan *lockcore.Lease)
-		go func() { got <- w.must(l.Acquire(t.Context(), "k", lockcore.Terms{})) }()
+		go func() { got <- w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{})) }()
 		time.Sleep(2 * time.Millisecond) // within a batch
 		h, err := l.Inspect(t.Context(), lockcore.KindExclusive, "k")
 		if err != nil || !h.GrantedAt.Equal(start) {

@@ -1,87 +1,15 @@
 package lockcore_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
-	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
-	"github.com/holdfast-go/holdfast/locktest"
 )
-
-// badReply replaces the reply to rotate.lua, which the server runs. It closes ran when the reply
-// has arrived, and delivers its own reply when gone is closed.
-type badReply struct {
-	net.Conn
-	reply     string
-	ran, gone chan struct{}
-	now       bool
-}
-
-func (c *badReply) Write(b []byte) (int, error) {
-	c.now = bytes.Contains(b, fmt.Append(nil, wire.Rotate.SHA[1])) || bytes.Contains(b, []byte(wire.Rotate.Text))
-	return c.Conn.Write(b)
-}
-
-func (c *badReply) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	if c.now && err == nil && n > 0 && b[0] != '-' {
-		c.now = false
-		close(c.ran)
-		<-c.gone
-		return copy(b, c.reply), nil
-	}
-	return n, err
-}
-
-// Redis runs a release-and-acquire, but its reply has an unknown shape. The next request may have
-// the key, so it is withdrawn, and the key is free long before its lease ends.
-func TestRotateBadReply(t *testing.T) {
-	for _, reply := range []string{"*1\r\n+x\r\n", "*0\r\n", "+OK\r\n", "*2\r\n:1\r\n+x\r\n", "*3\r\n:1\r\n:1\r\n+x\r\n"} {
-		t.Run(fmt.Sprintf("%q", reply), func(t *testing.T) {
-			t.Parallel()
-			o, obs := redistest.Real(t).Options(), new(locktest.Recorder)
-			ran, gone, dial := make(chan struct{}), make(chan struct{}), redis.NewDialer(o)
-			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-				conn, err := dial(ctx, network, addr)
-				return &badReply{Conn: conn, reply: reply, ran: ran, gone: gone}, err
-			}
-			rdb := redis.NewClient(o)
-			t.Cleanup(func() { _ = rdb.Close() })
-			l := lockerFor(t, rdb, lockcore.Options{NoGroups: true, Observer: obs})
-			held := take(t, l, "k", lockcore.Terms{Lease: 30 * time.Minute})
-			ctx, cancel := context.WithCancel(t.Context())
-			left, released := make(chan struct{}), make(chan struct{})
-			go func() {
-				defer close(left)
-				_, _ = l.Acquire(ctx, "k", lockcore.Terms{Wait: lockcore.Forever, Lease: time.Hour}) // another lease: no hand-off
-			}()
-			eventually(t, "a waiter", func() bool { return len(locktest.EventsOf[lockcore.Waiting](obs)) > 0 })
-			go func() {
-				defer close(released)
-				_ = held.Release(t.Context())
-			}()
-			<-ran
-			cancel() // the waiter gives up while the reply is under way
-			<-left
-			close(gone)
-			<-released
-			eventually(t, "the grant is withdrawn", func() bool { // its lease is one hour
-				h, err := l.Inspect(t.Context(), lockcore.KindExclusive, "k")
-				return err == nil && h.State == lockcore.StateFree
-			})
-		})
-	}
-}
 
 // quiet is an Observer that does nothing.
 type quiet struct{}

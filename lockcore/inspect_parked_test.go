@@ -13,7 +13,7 @@ import (
 func TestInspectParked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		onRedis, _, _ := w.locker(lockcore.Options{})
+		onRedis, _, _ := w.Locker(lockcore.Options{})
 		for name, l := range map[string]*lockcore.Locker{"redis": onRedis, "memory": memoryLocker(t, lockcore.Options{})} {
 			inspect := func(kind lockcore.Kind, want lockcore.Holding) {
 				t.Helper()
@@ -22,7 +22,7 @@ func TestInspectParked(t *testing.T) {
 					t.Errorf("%s: %+v, %v; want %+v", name, h, err, want)
 				}
 			}
-			le := w.must(l.Acquire(t.Context(), "k", noWait))
+			le := w.Must(l.Acquire(t.Context(), "k", noWait))
 			b := l.Internal().Backend
 			key := b.Key(backend.KindExclusive, "k")
 			for _, entry := range []string{"eu/default/2", "eu/default/1"} {

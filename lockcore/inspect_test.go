@@ -20,8 +20,8 @@ import (
 func TestLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, _ := w.locker(lockcore.Options{})
-		other, _, count := w.locker(lockcore.Options{})
+		l, _, _ := w.Locker(lockcore.Options{})
+		other, _, count := w.Locker(lockcore.Options{})
 		ctx := lockcore.WithTask(t.Context(), "task-7")
 		look := func(want lockcore.State, kept time.Duration, attempt int) *lockcore.Record {
 			t.Helper()
@@ -45,7 +45,7 @@ func TestLook(t *testing.T) {
 		claim := func() *lockcore.Lease {
 			t.Helper()
 			le, _, err := l.Claim(ctx, "k", lockcore.Claim{Keep: 48 * time.Hour})
-			return w.must(le, err)
+			return w.Must(le, err)
 		}
 		none := func(rec *lockcore.Record) {
 			t.Helper()
@@ -77,8 +77,8 @@ func TestLook(t *testing.T) {
 func TestLookAfterSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, faults, _ := w.locker(lockcore.Options{})
-		other, _, _ := w.locker(lockcore.Options{})
+		l, faults, _ := w.Locker(lockcore.Options{})
+		other, _, _ := w.Locker(lockcore.Options{})
 		le, _, err := l.Claim(t.Context(), "k", lockcore.Claim{Keep: 48 * time.Hour, Terms: lockcore.Terms{NoRenew: true}})
 		if err != nil {
 			t.Fatal(err)
@@ -99,7 +99,7 @@ func TestLookAfterSilence(t *testing.T) {
 func TestLookErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, faults, count := w.locker(lockcore.Options{})
+		l, faults, count := w.Locker(lockcore.Options{})
 		gone, cancel := context.WithCancelCause(t.Context())
 		why := errors.New("why")
 		cancel(why)
@@ -114,7 +114,7 @@ func TestLookErrors(t *testing.T) {
 		if sent := count.Commands(); len(sent) != 0 {
 			t.Errorf("sent %v", sent)
 		}
-		le := w.must(l.Acquire(t.Context(), "k", noWait)) // exclusive
+		le := w.Must(l.Acquire(t.Context(), "k", noWait)) // exclusive
 		if h, rec, err := inspectRecord(t.Context(), l, "k"); err != nil || rec != nil || h.State != lockcore.StateFree {
 			t.Errorf("%+v, %v, %v", h, rec, err)
 		}
@@ -132,14 +132,14 @@ func TestLookErrors(t *testing.T) {
 func TestLookRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, _ := w.locker(lockcore.Options{})
+		l, _, _ := w.Locker(lockcore.Options{})
 		le, _, err := l.Claim(t.Context(), "k", lockcore.Claim{})
-		if err := w.must(le, err).Complete(t.Context(), []byte(strings.Repeat("x", 1<<20)), time.Hour); err != nil {
+		if err := w.Must(le, err).Complete(t.Context(), []byte(strings.Repeat("x", 1<<20)), time.Hour); err != nil {
 			t.Fatal(err)
 		}
 		key := backend.Key{Kind: backend.KindOnce, Name: "k", Stored: storedNames(lockcore.KindOnce, "k")}
 		for part, want := range map[backend.RecordPart]int{backend.NoRecord: 12, backend.WholeRecord: 13} {
-			reply, err := new(wire.Sender).Inspect(&key, part).Run(t.Context(), w.rdb)
+			reply, err := new(wire.Sender).Inspect(&key, part).Run(t.Context(), w.Redis)
 			if n := len(wire.Elements(reply)); err != nil || n != want {
 				t.Errorf("inspect.lua returns %d values, %v", n, err)
 			}
@@ -147,7 +147,7 @@ func TestLookRecords(t *testing.T) {
 		if _, rec, err := inspectRecord(t.Context(), l, "k"); err != nil || len(rec.Data) != 1<<20 {
 			t.Errorf("%v", err)
 		}
-		w.memory.Redis.HDel("holdfast:2:o:{k}", "r")
+		w.Memory.Redis.HDel("holdfast:2:o:{k}", "r")
 		if h, rec, err := inspectRecord(t.Context(), l, "k"); err != nil || h.State != lockcore.StateDone || rec == nil || len(rec.Data) != 0 {
 			t.Errorf("%+v, %+v, %v", h, rec, err)
 		}

@@ -51,8 +51,8 @@ func atEachErr(t *testing.T, scenario func(t *testing.T, w *world, first asked))
 // withdrawal is lost.
 func TestGrantPaused(t *testing.T) {
 	atEachErr(t, func(t *testing.T, w *world, ctx asked) {
-		l, faults, _ := w.locker(lockcore.Options{})
-		w.giveOnce(l)
+		l, faults, _ := w.Locker(lockcore.Options{})
+		w.Warm(l)
 		ctx.do = func() {
 			faults.Down() // the watchdog is paused too
 			time.Sleep(40 * time.Second)
@@ -75,8 +75,8 @@ func TestGrantPaused(t *testing.T) {
 func TestGrantUnwanted(t *testing.T) {
 	unwanted := false
 	atEachErr(t, func(t *testing.T, w *world, ctx asked) {
-		l, faults, _ := w.locker(lockcore.Options{})
-		w.giveOnce(l)
+		l, faults, _ := w.Locker(lockcore.Options{})
+		w.Warm(l)
 		begun, cancel := context.WithCancel(ctx.Context)
 		defer cancel()
 		next := make(chan error, 1)

@@ -18,16 +18,16 @@ func TestLeaseSilence(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
-				l, faults, _ := w.locker(lockcore.Options{})
-				other, _, _ := w.locker(lockcore.Options{})
-				le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+				l, faults, _ := w.Locker(lockcore.Options{})
+				other, _, _ := w.Locker(lockcore.Options{})
+				le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 				time.Sleep(held)
 				faults.Silence()
 				<-le.Context().Done()
 				if cause := context.Cause(le.Context()); !errors.Is(cause, lockcore.ErrLost) {
 					t.Errorf("cause %v", cause)
 				}
-				if left := w.left(other, "k"); left < 3*time.Second || left > 4*time.Second {
+				if left := w.Left(other, "k"); left < 3*time.Second || left > 4*time.Second {
 					t.Errorf("canceled %v before the lease ends, want the margin of a tenth and 1 %%", left)
 				}
 				faults.Heal()
@@ -43,15 +43,15 @@ func TestLeaseSilence(t *testing.T) {
 func TestLeaseHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, count := w.locker(lockcore.Options{})
-		other, _, _ := w.locker(lockcore.Options{})
-		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+		l, _, count := w.Locker(lockcore.Options{})
+		other, _, _ := w.Locker(lockcore.Options{})
+		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 		for range 60 {
 			time.Sleep(time.Minute)
 			if _, err := other.Acquire(t.Context(), "k", noWait); !errors.Is(err, lockcore.ErrBusy) {
 				t.Fatal(err)
 			}
-			if left := w.left(other, "k"); left < 19*time.Second {
+			if left := w.Left(other, "k"); left < 19*time.Second {
 				t.Fatalf("the remaining lease is %v, want at least 19s", left)
 			}
 		}
@@ -64,7 +64,7 @@ func TestLeaseHour(t *testing.T) {
 		if err := le.Release(t.Context()); err != nil {
 			t.Error(err)
 		}
-		le = w.must(other.Acquire(t.Context(), "k", noWait))
+		le = w.Must(other.Acquire(t.Context(), "k", noWait))
 		if err := le.Release(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -75,8 +75,8 @@ func TestLeaseHour(t *testing.T) {
 func TestLeaseGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, faults, _ := w.locker(lockcore.Options{})
-		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+		l, faults, _ := w.Locker(lockcore.Options{})
+		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 		for range 20 {
 			time.Sleep(9 * time.Second)
 			faults.Down()
@@ -94,8 +94,8 @@ func TestLeaseGap(t *testing.T) {
 func TestLeaseRenewalCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, faults, _ := w.locker(lockcore.Options{})
-		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+		l, faults, _ := w.Locker(lockcore.Options{})
+		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 		for range 10 {
 			select {
 			case <-faults.CutRequest(faulty.Script("renew")).Struck():
@@ -115,15 +115,15 @@ func TestLeaseRenewalCut(t *testing.T) {
 func TestLeaseMaxHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, _ := w.locker(lockcore.Options{})
-		other, _, _ := w.locker(lockcore.Options{})
+		l, _, _ := w.Locker(lockcore.Options{})
+		other, _, _ := w.Locker(lockcore.Options{})
 		start := time.Now()
-		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{MaxHold: time.Minute}))
+		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{MaxHold: time.Minute}))
 		<-le.Context().Done()
 		if d := time.Since(start); d != time.Minute || !errors.Is(context.Cause(le.Context()), lockcore.ErrMaxHold) {
 			t.Errorf("after %v: %v", d, context.Cause(le.Context()))
 		}
-		next := w.must(other.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Hour}))
+		next := w.Must(other.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Hour}))
 		if d := time.Since(start); d > time.Minute+30*time.Second+250*time.Millisecond || !next.Abandoned() {
 			t.Errorf("free after %v, abandoned %v", d, next.Abandoned())
 		}
@@ -141,8 +141,8 @@ func TestLeaseMaxHold(t *testing.T) {
 func TestLeaseExtend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, count := w.locker(lockcore.Options{Terms: lockcore.Terms{Lease: 10 * time.Second}})
-		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{NoRenew: true}))
+		l, _, count := w.Locker(lockcore.Options{Terms: lockcore.Terms{Lease: 10 * time.Second}})
+		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{NoRenew: true}))
 		time.Sleep(8 * time.Second)
 		if err := le.Extend(t.Context(), time.Minute); err != nil {
 			t.Fatal(err)
@@ -163,12 +163,12 @@ func TestLeaseExtend(t *testing.T) {
 			t.Error("Extend by two hours was accepted")
 		}
 
-		kept := w.must(l.Acquire(t.Context(), "kept", lockcore.Terms{}))
+		kept := w.Must(l.Acquire(t.Context(), "kept", lockcore.Terms{}))
 		if err := kept.Extend(t.Context(), time.Hour); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute) // meanwhile the watchdog renews for 10 s
-		if left := w.left(l, "kept"); left < 58*time.Minute {
+		if left := w.Left(l, "kept"); left < 58*time.Minute {
 			t.Errorf("a renewal made an extended lease shorter: %v left", left)
 		}
 		if err := kept.Release(t.Context()); err != nil {
@@ -182,13 +182,13 @@ func TestLeaseExtend(t *testing.T) {
 func TestLeaseReentry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, count := w.locker(lockcore.Options{})
-		other, _, _ := w.locker(lockcore.Options{})
-		outer := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+		l, _, count := w.Locker(lockcore.Options{})
+		other, _, _ := w.Locker(lockcore.Options{})
+		outer := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 		count.Reset()
 		ctx, inner := outer.Context(), []*lockcore.Lease(nil)
 		for range 10 {
-			le := w.must(l.Acquire(ctx, "k", noWait))
+			le := w.Must(l.Acquire(ctx, "k", noWait))
 			ctx, inner = le.Context(), append(inner, le) //nolint:fatcontext // nested on purpose
 		}
 		if le := inner[9]; le.Token() != outer.Token() {
@@ -211,7 +211,7 @@ func TestLeaseReentry(t *testing.T) {
 		if err := inner[9].Release(ctx); err != nil {
 			t.Error(err)
 		}
-		le := w.must(other.Acquire(t.Context(), "k", noWait))
+		le := w.Must(other.Acquire(t.Context(), "k", noWait))
 		if _, err := l.Acquire(context.WithoutCancel(ctx), "k", noWait); !errors.Is(err, lockcore.ErrBusy) {
 			t.Errorf("a nested call with a ctx whose hold has ended: %v, want ErrBusy", err)
 		}
@@ -223,9 +223,9 @@ func TestLeaseReentry(t *testing.T) {
 func TestLeaseNoReentry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, _ := w.locker(lockcore.Options{})
-		other, _, _ := w.locker(lockcore.Options{})
-		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+		l, _, _ := w.Locker(lockcore.Options{})
+		other, _, _ := w.Locker(lockcore.Options{})
+		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 		for name, try := range map[string]func() (*lockcore.Lease, error){
 			"fresh ctx":    func() (*lockcore.Lease, error) { return l.Acquire(t.Context(), "k", noWait) },
 			"other Locker": func() (*lockcore.Lease, error) { return other.Acquire(le.Context(), "k", noWait) },
@@ -258,9 +258,9 @@ func TestLeaseNoReentry(t *testing.T) {
 func TestLeaseReentryWithoutCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, faults, _ := w.locker(lockcore.Options{})
-		outer := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
-		inner := w.must(l.Acquire(context.WithoutCancel(outer.Context()), "k", noWait))
+		l, faults, _ := w.Locker(lockcore.Options{})
+		outer := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+		inner := w.Must(l.Acquire(context.WithoutCancel(outer.Context()), "k", noWait))
 		faults.Silence()
 		<-inner.Context().Done()
 		if cause := context.Cause(inner.Context()); !errors.Is(cause, lockcore.ErrLost) {
@@ -278,10 +278,10 @@ func TestLeaseReentryWithoutCancel(t *testing.T) {
 func TestLeaseCanceledParent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, _ := w.locker(lockcore.Options{})
-		other, _, _ := w.locker(lockcore.Options{})
+		l, _, _ := w.Locker(lockcore.Options{})
+		other, _, _ := w.Locker(lockcore.Options{})
 		ctx, cancel := context.WithCancel(t.Context())
-		le := w.must(l.Acquire(ctx, "k", lockcore.Terms{}))
+		le := w.Must(l.Acquire(ctx, "k", lockcore.Terms{}))
 		cancel()
 		<-le.Context().Done()
 		time.Sleep(5 * time.Minute)
@@ -291,7 +291,7 @@ func TestLeaseCanceledParent(t *testing.T) {
 		if err := le.Release(ctx); err != nil {
 			t.Errorf("Release on a canceled ctx: %v", err)
 		}
-		le = w.must(other.Acquire(t.Context(), "k", noWait))
+		le = w.Must(other.Acquire(t.Context(), "k", noWait))
 		_ = le.Release(t.Context())
 	})
 }
@@ -301,7 +301,7 @@ func TestLeaseCanceledParent(t *testing.T) {
 func TestLeaseAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, _ := w.locker(lockcore.Options{})
+		l, _, _ := w.Locker(lockcore.Options{})
 		most := lockcore.Claim{Terms: noWait, AtMostOnce: true}
 		le, _, err := l.Claim(lockcore.WithTask(t.Context(), "task-7"), "k", most)
 		if err != nil {
@@ -339,8 +339,8 @@ func TestLeaseLateCompletion(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
-				l, faults, _ := w.locker(lockcore.Options{})
-				other, _, _ := w.locker(lockcore.Options{})
+				l, faults, _ := w.Locker(lockcore.Options{})
+				other, _, _ := w.Locker(lockcore.Options{})
 				le, _, err := l.Claim(t.Context(), "k", lockcore.Claim{})
 				if err != nil {
 					t.Fatal(err)

@@ -16,8 +16,8 @@ import (
 func TestCommandsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, count := w.locker(lockcore.Options{})
-		other, _, _ := w.locker(lockcore.Options{})
+		l, _, count := w.Locker(lockcore.Options{})
+		other, _, _ := w.Locker(lockcore.Options{})
 		once := func(l *lockcore.Locker, key string) {
 			le, rec, err := l.Claim(t.Context(), key, lockcore.Claim{})
 			if err != nil {
@@ -30,12 +30,12 @@ func TestCommandsCounted(t *testing.T) {
 			}
 		}
 		exclusive := func(l *lockcore.Locker, key string) {
-			_ = w.must(l.Acquire(t.Context(), key, lockcore.Terms{})).Release(t.Context())
+			_ = w.Must(l.Acquire(t.Context(), key, lockcore.Terms{})).Release(t.Context())
 		}
 		exclusive(l, "warm")
 		once(l, "warm")
 		exclusive(other, "k")
-		held := w.must(other.Acquire(t.Context(), "held", lockcore.Terms{}))
+		held := w.Must(other.Acquire(t.Context(), "held", lockcore.Terms{}))
 		_, _ = l.Acquire(t.Context(), "held", lockcore.Terms{Wait: time.Second}) // from here on l is subscribed
 		_ = held.Release(t.Context())
 		time.Sleep(time.Second)
@@ -47,8 +47,8 @@ func TestCommandsCounted(t *testing.T) {
 			"once, new":        {func() { once(l, "k") }, []string{"acquire", "complete"}},
 			"once, replay":     {func() { once(l, "warm") }, []string{"acquire"}},
 			"re-entry": {func() {
-				le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
-				_ = w.must(l.Acquire(le.Context(), "k", lockcore.Terms{})).Release(t.Context())
+				le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+				_ = w.Must(l.Acquire(le.Context(), "k", lockcore.Terms{})).Release(t.Context())
 				_ = le.Release(t.Context())
 			}, []string{"acquire", "release"}},
 		} {
@@ -67,10 +67,10 @@ func TestCommandsCounted(t *testing.T) {
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, _ := w.locker(lockcore.Options{})
-		other, _, _ := w.locker(lockcore.Options{})
-		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
-		theirs := w.must(other.Acquire(t.Context(), "theirs", lockcore.Terms{}))
+		l, _, _ := w.Locker(lockcore.Options{})
+		other, _, _ := w.Locker(lockcore.Options{})
+		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+		theirs := w.Must(other.Acquire(t.Context(), "theirs", lockcore.Terms{}))
 		waiter := make(chan error)
 		go func() { _, err := l.Acquire(t.Context(), "theirs", long); waiter <- err }()
 		time.Sleep(time.Second)
@@ -112,9 +112,9 @@ func TestCloseInTime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
-				l, _, _ := w.locker(lockcore.Options{})
-				other, _, _ := w.locker(lockcore.Options{})
-				le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+				l, _, _ := w.Locker(lockcore.Options{})
+				other, _, _ := w.Locker(lockcore.Options{})
+				le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 				time.Sleep(time.Minute)
 				ctx, want := t.Context(), 30*time.Second
 				if limit > 0 {
@@ -133,7 +133,7 @@ func TestCloseInTime(t *testing.T) {
 				if _, err := other.Acquire(t.Context(), "k", noWait); !errors.Is(err, lockcore.ErrBusy) {
 					t.Errorf("free while the handler may still run: %v", err)
 				}
-				next := w.must(other.Acquire(t.Context(), "k", long))
+				next := w.Must(other.Acquire(t.Context(), "k", long))
 				if d := time.Since(start) - want; d > 30*time.Second+250*time.Millisecond {
 					t.Errorf("free %v after Close", d)
 				}
@@ -150,8 +150,8 @@ func TestCloseInTime(t *testing.T) {
 func TestCloseWithoutRedis(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, faults, _ := w.locker(lockcore.Options{})
-		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+		l, faults, _ := w.Locker(lockcore.Options{})
+		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 		faults.Silence()
 		_ = le.Release(t.Context())
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
@@ -169,8 +169,8 @@ func TestCloseWithoutRedis(t *testing.T) {
 func TestRevoke(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, _ := w.locker(lockcore.Options{})
-		other, _, _ := w.locker(lockcore.Options{})
+		l, _, _ := w.Locker(lockcore.Options{})
+		other, _, _ := w.Locker(lockcore.Options{})
 		for name, c := range map[string]struct {
 			terms  lockcore.Terms
 			held   time.Duration
@@ -179,7 +179,7 @@ func TestRevoke(t *testing.T) {
 			"listening":     {lockcore.Terms{}, 15 * time.Second, time.Millisecond},
 			"not listening": {lockcore.Terms{}, time.Second, 11 * time.Second},
 		} {
-			le := w.must(l.Acquire(t.Context(), name, c.terms))
+			le := w.Must(l.Acquire(t.Context(), name, c.terms))
 			time.Sleep(c.held)
 			start := time.Now()
 			if err := other.Revoke(t.Context(), lockcore.KindExclusive, name); err != nil {
@@ -195,7 +195,7 @@ func TestRevoke(t *testing.T) {
 			if err := le.Release(t.Context()); !errors.Is(err, lockcore.ErrRevoked) {
 				t.Error(err)
 			}
-			next := w.must(other.Acquire(t.Context(), name, noWait))
+			next := w.Must(other.Acquire(t.Context(), name, noWait))
 			if next.Token() <= le.Token() {
 				t.Error("the token did not grow")
 			}
@@ -212,11 +212,11 @@ func TestRevoke(t *testing.T) {
 func TestRevokeFixed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, _ := w.locker(lockcore.Options{})
-		other, _, _ := w.locker(lockcore.Options{})
-		kept := w.must(l.Acquire(t.Context(), "kept", lockcore.Terms{}))
+		l, _, _ := w.Locker(lockcore.Options{})
+		other, _, _ := w.Locker(lockcore.Options{})
+		kept := w.Must(l.Acquire(t.Context(), "kept", lockcore.Terms{}))
 		time.Sleep(15 * time.Second) // its renewal started the subscription
-		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{NoRenew: true}))
+		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{NoRenew: true}))
 		start := time.Now()
 		_ = other.Revoke(t.Context(), lockcore.KindExclusive, "k")
 		<-le.Context().Done()
@@ -233,9 +233,9 @@ func TestRevokeFixed(t *testing.T) {
 func TestAcquireForgedRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, _ := w.locker(lockcore.Options{})
-		_ = w.must(l.Acquire(t.Context(), "k", lockcore.Terms{})).Release(t.Context())
-		w.rdb.HSet(t.Context(), storedNames(lockcore.KindExclusive, "k")[0], "s", "d", "r", "x")
+		l, _, _ := w.Locker(lockcore.Options{})
+		_ = w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{})).Release(t.Context())
+		w.Redis.HSet(t.Context(), storedNames(lockcore.KindExclusive, "k")[0], "s", "d", "r", "x")
 		if _, err := l.Acquire(t.Context(), "k", lockcore.Terms{}); !errors.Is(err, lockcore.ErrRecord) || !errors.Is(err, lockcore.ErrNotRun) {
 			t.Error(err)
 		}

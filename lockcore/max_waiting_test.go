@@ -84,7 +84,7 @@ func onBoth(t *testing.T, test func(t *testing.T, l *lockcore.Locker)) {
 	t.Helper()
 	inTime(t, "memory", func(t *testing.T) { test(t, memoryLocker(t, lockcore.Options{})) })
 	inTime(t, "redis", func(t *testing.T) {
-		l, _, _ := newWorld(t).locker(lockcore.Options{})
+		l, _, _ := newWorld(t).Locker(lockcore.Options{})
 		test(t, l)
 	})
 }
@@ -148,9 +148,9 @@ func TestMaxWaitingOwn(t *testing.T) {
 func TestMaxWaitingOtherProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, count := w.locker(lockcore.Options{})
-		other, _, _ := w.locker(lockcore.Options{})
-		le := w.must(other.Acquire(lockcore.WithTask(t.Context(), "the holder"), "k", lockcore.Terms{Lease: time.Hour}))
+		l, _, count := w.Locker(lockcore.Options{})
+		other, _, _ := w.Locker(lockcore.Options{})
+		le := w.Must(other.Acquire(lockcore.WithTask(t.Context(), "the holder"), "k", lockcore.Terms{Lease: time.Hour}))
 		c := newCrowd(t, l)
 		c.call(t.Context(), 3, few)
 		time.Sleep(time.Second)
@@ -178,13 +178,13 @@ func TestMaxWaitingBeforeReply(t *testing.T) {
 	for name, held := range map[string]bool{"granted": false, "busy": true} {
 		inTime(t, name, func(t *testing.T) {
 			w := newWorld(t)
-			l, faults, _ := w.locker(lockcore.Options{})
-			other, _, _ := w.locker(lockcore.Options{})
-			w.giveOnce(l)
+			l, faults, _ := w.Locker(lockcore.Options{})
+			other, _, _ := w.Locker(lockcore.Options{})
+			w.Warm(l)
 			waiting := 4
 			var le *lockcore.Lease
 			if held {
-				le, waiting = w.must(other.Acquire(t.Context(), "k", lockcore.Terms{Lease: time.Hour})), 3
+				le, waiting = w.Must(other.Acquire(t.Context(), "k", lockcore.Terms{Lease: time.Hour})), 3
 			}
 			faults.Delay(10 * time.Millisecond) // a round trip takes 20 ms
 			c := newCrowd(t, l)
@@ -215,10 +215,10 @@ func TestMaxWaitingBeforeReply(t *testing.T) {
 func TestMaxWaitingPlacesBeforeReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, faults, _ := w.locker(lockcore.Options{})
-		other, _, _ := w.locker(lockcore.Options{})
-		w.giveOnce(l)
-		le := w.must(other.Acquire(t.Context(), "k", lockcore.Terms{Lease: time.Hour}))
+		l, faults, _ := w.Locker(lockcore.Options{})
+		other, _, _ := w.Locker(lockcore.Options{})
+		w.Warm(l)
+		le := w.Must(other.Acquire(t.Context(), "k", lockcore.Terms{Lease: time.Hour}))
 		faults.Delay(10 * time.Millisecond)
 		c := newCrowd(t, l)
 		ctx, giveUp := context.WithCancel(t.Context())
@@ -240,8 +240,8 @@ func TestMaxWaitingPlacesBeforeReply(t *testing.T) {
 func TestMaxWaitingLeaderGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, faults, _ := w.locker(lockcore.Options{})
-		w.giveOnce(l)
+		l, faults, _ := w.Locker(lockcore.Options{})
+		w.Warm(l)
 		faults.Delay(10 * time.Millisecond)
 		c := newCrowd(t, l)
 		ctx, giveUp := context.WithCancel(t.Context())
@@ -262,8 +262,8 @@ func TestMaxWaitingLeaderGivesUp(t *testing.T) {
 func TestMaxWaitingWithoutRedis(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, faults, _ := w.locker(lockcore.Options{})
-		w.giveOnce(l)
+		l, faults, _ := w.Locker(lockcore.Options{})
+		w.Warm(l)
 		faults.Silence()
 		c := newCrowd(t, l)
 		start := time.Now()
@@ -289,8 +289,8 @@ func TestMaxWaitingWithoutRedis(t *testing.T) {
 func TestMaxWaitingOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, faults, _ := w.locker(lockcore.Options{})
-		w.giveOnce(l)
+		l, faults, _ := w.Locker(lockcore.Options{})
+		w.Warm(l)
 		le, _, err := l.Claim(t.Context(), "k", lockcore.Claim{})
 		ok(t, err)
 		var records, refused atomic.Int64
@@ -328,8 +328,8 @@ func TestMaxWaitingOnce(t *testing.T) {
 func TestMaxWaitingMismatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, faults, _ := w.locker(lockcore.Options{})
-		w.giveOnce(l)
+		l, faults, _ := w.Locker(lockcore.Options{})
+		w.Warm(l)
 		faults.Delay(10 * time.Millisecond)
 		errs := make([]error, 3)
 		for i, print := range []string{"a", "b", "a"} {
@@ -382,10 +382,10 @@ func TestMaxWaitingNested(t *testing.T) {
 func TestMaxWaitingEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, e := newWorld(t), newEar()
-		l, faults, _ := w.locker(lockcore.Options{Observer: e})
-		other, _, _ := w.locker(lockcore.Options{})
-		w.giveOnce(l)
-		le := w.must(other.Acquire(t.Context(), "k", lockcore.Terms{Lease: time.Hour}))
+		l, faults, _ := w.Locker(lockcore.Options{Observer: e})
+		other, _, _ := w.Locker(lockcore.Options{})
+		w.Warm(l)
+		le := w.Must(other.Acquire(t.Context(), "k", lockcore.Terms{Lease: time.Hour}))
 		faults.Delay(10 * time.Millisecond)
 		c := newCrowd(t, l)
 		for i := range 6 {
@@ -421,8 +421,8 @@ func TestMaxWaitingRaceReal(t *testing.T) {
 	testlevel.Full(t)
 	const places = 5
 	w, o := realWorld(t), lockcore.Options{Terms: lockcore.Terms{Wait: lockcore.Forever, MaxWaiting: places}}
-	a, _, _ := w.locker(o)
-	b, _, _ := w.locker(o)
+	a, _, _ := w.Locker(o)
+	b, _, _ := w.Locker(o)
 	raceForPlaces(t, places, a, b)
 }
 
@@ -480,11 +480,11 @@ func queueBound(t *testing.T, most int) lockcore.Observer {
 func TestMaxWaitingLostLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, _ := w.locker(lockcore.Options{})
-		le := w.must(l.Acquire(t.Context(), "k", few))
+		l, _, _ := w.Locker(lockcore.Options{})
+		le := w.Must(l.Acquire(t.Context(), "k", few))
 		c := newCrowd(t, l)
 		c.call(t.Context(), 3, few)
-		other, _, _ := w.locker(lockcore.Options{})
+		other, _, _ := w.Locker(lockcore.Options{})
 		locktest.Lose(le.Context()) // the first waiter becomes the leader; the lease is still in Redis
 		synctest.Wait()
 		wantRefused(t, c.call(t.Context(), 1, few)[0], 3)
@@ -492,6 +492,6 @@ func TestMaxWaitingLostLease(t *testing.T) {
 		next := c.next()
 		wantRefused(t, c.call(t.Context(), 2, few)[1], 3)
 		c.serve(next, 3)
-		_ = w.must(other.Acquire(t.Context(), "k", noWait)).Release(t.Context())
+		_ = w.Must(other.Acquire(t.Context(), "k", noWait)).Release(t.Context())
 	})
 }

@@ -182,7 +182,7 @@ func TestRenewSlowBatch(t *testing.T) {
 	testlevel.Full(t)
 	synctest.Test(t, func(t *testing.T) {
 		heard := new(passes)
-		l, faults, _ := newWorld(t).locker(lockcore.Options{Observer: heard})
+		l, faults, _ := newWorld(t).Locker(lockcore.Options{Observer: heard})
 		leases := make([]*lockcore.Lease, 2500)
 		for i := range leases {
 			le, err := l.Acquire(t.Context(), fmt.Sprint(i), lockcore.Terms{})

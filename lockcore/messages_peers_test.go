@@ -20,8 +20,8 @@ import (
 
 // through returns a Locker whose connections are changed by wrap.
 func (p *peerPair) through(wrap func(net.Conn) net.Conn) *lockcore.Locker {
-	p.t.Helper()
-	rdb := p.memory.Client(p.t, func(o *redis.Options) {
+	p.T.Helper()
+	rdb := p.Memory.Client(p.T, func(o *redis.Options) {
 		dial := o.Dialer
 		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			c, err := dial(ctx, network, addr)
@@ -33,9 +33,9 @@ func (p *peerPair) through(wrap func(net.Conn) net.Conn) *lockcore.Locker {
 	})
 	l, err := lockcore.New(rdb, lockcore.Options{NoGroups: true})
 	if err != nil {
-		p.t.Fatal(err)
+		p.T.Fatal(err)
 	}
-	p.t.Cleanup(func() { _ = l.Close(context.Background()) })
+	p.T.Cleanup(func() { _ = l.Close(context.Background()) })
 	return l
 }
 
@@ -66,12 +66,12 @@ func TestPeer_redissonMessageBeforeTheReply(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		open := make(chan struct{})
 		l := p.through(func(c net.Conn) net.Conn { return &slow{Conn: c, open: open} })
-		first := p.must(p.b.Acquire(t.Context(), "warm", lockcore.Terms{}))
+		first := p.Must(p.b.Acquire(t.Context(), "warm", lockcore.Terms{}))
 		warm := p.take(l, "warm", time.Minute) // the Locker is subscribed after this
 		time.Sleep(time.Second)
 		_ = first.Release(t.Context())
 		<-warm
-		le := p.must(p.b.Acquire(t.Context(), "slow", lockcore.Terms{}))
+		le := p.Must(p.b.Acquire(t.Context(), "slow", lockcore.Terms{}))
 		got := p.take(l, "slow", time.Minute)
 		time.Sleep(100 * time.Millisecond)
 		if h, _ := p.b.Inspect(t.Context(), lockcore.KindExclusive, "slow"); h.Queue != 1 {
@@ -105,7 +105,7 @@ func TestPeer_rueidislockLostMessage(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		l := p.through(func(c net.Conn) net.Conn { return deaf{c} })
 		for _, after := range []time.Duration{time.Second, 1500 * time.Millisecond, 4 * time.Second, 17 * time.Second} {
-			le := p.must(p.b.Acquire(t.Context(), "k", lockcore.Terms{}))
+			le := p.Must(p.b.Acquire(t.Context(), "k", lockcore.Terms{}))
 			got := p.take(l, "k", time.Minute)
 			time.Sleep(after)
 			released := time.Now()
@@ -128,7 +128,7 @@ func TestPeer_redissonSubscriptionPerLock(t *testing.T) {
 		var held []*lockcore.Lease
 		var got []<-chan time.Time
 		for i := range keys {
-			held = append(held, p.must(p.b.Acquire(t.Context(), fmt.Sprint(i), lockcore.Terms{})))
+			held = append(held, p.Must(p.b.Acquire(t.Context(), fmt.Sprint(i), lockcore.Terms{})))
 		}
 		for i := range keys {
 			got = append(got, p.take(p.a, fmt.Sprint(i), time.Minute))
@@ -153,8 +153,8 @@ func TestPeer_redissonSubscriptionPerLock(t *testing.T) {
 // the subscription stays open for another one.
 func TestPeer_rueidisUnsubscribedTooEarly(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
-		x := p.must(p.b.Acquire(t.Context(), "x", lockcore.Terms{}))
-		y := p.must(p.b.Acquire(t.Context(), "y", lockcore.Terms{}))
+		x := p.Must(p.b.Acquire(t.Context(), "x", lockcore.Terms{}))
+		y := p.Must(p.b.Acquire(t.Context(), "y", lockcore.Terms{}))
 		got := p.take(p.a, "y", time.Minute)
 		time.Sleep(4500 * time.Millisecond) // the waiter for y has just sent its request again
 		if _, err := p.a.Acquire(t.Context(), "x", lockcore.Terms{Wait: 100 * time.Millisecond}); !errors.Is(err, lockcore.ErrBusy) {

@@ -34,9 +34,9 @@ func inNest(t *testing.T, test func(t *testing.T, n *nest)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		n := &nest{world: newWorld(t), heard: new(locktest.Recorder)}
-		l, faults, count := n.locker(lockcore.Options{Observer: n.heard})
+		l, faults, count := n.Locker(lockcore.Options{Observer: n.heard})
 		n.l, n.fail = l, faults.Silence
-		n.outer = n.must(l.Acquire(t.Context(), "k", lockcore.Terms{Lease: time.Hour}))
+		n.outer = n.Must(l.Acquire(t.Context(), "k", lockcore.Terms{Lease: time.Hour}))
 		count.Reset()
 		n.sent = func() int { // without those of the watchdog and of the subscription for a hold older than a second
 			return len(slices.DeleteFunc(count.Commands(), func(name string) bool {
@@ -66,25 +66,25 @@ func (n *nest) call(ctx context.Context, t lockcore.Terms) <-chan outcome {
 }
 
 func (n *nest) waits(who string, c <-chan outcome) {
-	n.t.Helper()
+	n.T.Helper()
 	synctest.Wait()
 	if len(c) > 0 {
-		n.t.Errorf("%s does not wait: %v", who, (<-c).err)
+		n.T.Errorf("%s does not wait: %v", who, (<-c).err)
 	}
 }
 
 // enters returns the lease of a call that must have returned with one.
 func (n *nest) enters(who string, c <-chan outcome) *lockcore.Lease {
-	n.t.Helper()
+	n.T.Helper()
 	synctest.Wait()
 	select {
 	case o := <-c:
 		if o.err != nil {
-			n.t.Fatalf("%s: %v", who, o.err)
+			n.T.Fatalf("%s: %v", who, o.err)
 		}
 		return o.lease
 	default:
-		n.t.Fatalf("%s waits", who)
+		n.T.Fatalf("%s waits", who)
 		return nil
 	}
 }
@@ -138,8 +138,8 @@ func TestNestedCallsRunAlone(t *testing.T) {
 func TestNestedSibling(t *testing.T) {
 	inNest(t, func(t *testing.T, n *nest) {
 		ctx := n.outer.Context()
-		first := n.must(n.l.Acquire(ctx, "k", noWait))
-		inside := n.must(n.l.Acquire(first.Context(), "k", noWait)) // with the ctx of the innermost entry it does not wait
+		first := n.Must(n.l.Acquire(ctx, "k", noWait))
+		inside := n.Must(n.l.Acquire(first.Context(), "k", noWait)) // with the ctx of the innermost entry it does not wait
 		for name, ctx := range map[string]context.Context{"the outer ctx": ctx, "that of the first": first.Context()} {
 			_, err := n.l.Acquire(ctx, "k", noWait)
 			var busy *lockcore.BusyError
@@ -173,7 +173,7 @@ func TestNestedSibling(t *testing.T) {
 		}
 		releaseAll(t, le)
 		releaseAll(t, n.enters("third", third))
-		releaseAll(t, n.must(n.l.Acquire(ctx, "k", noWait))) // the previous call has ended, so it does not wait
+		releaseAll(t, n.Must(n.l.Acquire(ctx, "k", noWait))) // the previous call has ended, so it does not wait
 		if sent := n.sent(); sent != 0 {
 			t.Errorf("%d commands", sent)
 		}
@@ -184,8 +184,8 @@ func TestNestedSibling(t *testing.T) {
 // A ctx that carries the innermost entry of the key enters, also if it carries holds of other keys.
 func TestNestedOverOtherKeys(t *testing.T) {
 	inNest(t, func(t *testing.T, n *nest) {
-		other := n.must(n.l.Acquire(n.outer.Context(), "other", noWait))
-		inner := n.must(n.l.Acquire(other.Context(), "k", noWait))
+		other := n.Must(n.l.Acquire(n.outer.Context(), "other", noWait))
+		inner := n.Must(n.l.Acquire(other.Context(), "k", noWait))
 		if _, err := n.l.Acquire(other.Context(), "k", noWait); !errors.Is(err, lockcore.ErrBusy) {
 			t.Errorf("a sibling: %v, want ErrBusy", err)
 		}
@@ -193,7 +193,7 @@ func TestNestedOverOtherKeys(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		deep := n.must(n.l.Acquire(once.Context(), "k", noWait))
+		deep := n.Must(n.l.Acquire(once.Context(), "k", noWait))
 		if _, _, err := n.l.Claim(deep.Context(), "k", lockcore.Claim{}); !errors.Is(err, lockcore.ErrNested) {
 			t.Errorf("a nested claim: %v", err)
 		}
@@ -213,7 +213,7 @@ func TestNestedContext(t *testing.T) {
 		do    func(n *nest, inner *lockcore.Lease, cancel context.CancelFunc)
 		cause error
 	}{
-		"released":    {func(n *nest, inner *lockcore.Lease, _ context.CancelFunc) { releaseAll(n.t, inner) }, lockcore.ErrReleased},
+		"released":    {func(n *nest, inner *lockcore.Lease, _ context.CancelFunc) { releaseAll(n.T, inner) }, lockcore.ErrReleased},
 		"lost":        {func(_ *nest, inner *lockcore.Lease, _ context.CancelFunc) { locktest.Lose(inner.Context()) }, lockcore.ErrLost},
 		"by the call": {func(_ *nest, _ *lockcore.Lease, cancel context.CancelFunc) { cancel() }, context.Canceled},
 	} {
@@ -227,7 +227,7 @@ func TestNestedContext(t *testing.T) {
 						}
 						from, cancel := context.WithCancel(from)
 						defer cancel()
-						inner := n.must(n.l.Acquire(from, "k", noWait))
+						inner := n.Must(n.l.Acquire(from, "k", noWait))
 						ctx := inner.Context()
 						if asked && (ctx.Err() != nil || context.Cause(ctx) != nil) {
 							t.Error(context.Cause(ctx))
@@ -257,8 +257,8 @@ func TestNestedContext(t *testing.T) {
 // entry. Without an open entry the ctx holds nothing.
 func TestNestedAfterRelease(t *testing.T) {
 	inNest(t, func(t *testing.T, n *nest) {
-		a := n.must(n.l.Acquire(n.outer.Context(), "k", noWait))
-		b := n.must(n.l.Acquire(a.Context(), "k", noWait))
+		a := n.Must(n.l.Acquire(n.outer.Context(), "k", noWait))
+		b := n.Must(n.l.Acquire(a.Context(), "k", noWait))
 		sibling, outer := n.call(context.WithoutCancel(a.Context()), forever), n.call(n.outer.Context(), forever)
 		derived := n.call(a.Context(), forever)
 		releaseAll(t, a) // b continues inside the outer run, and all calls wait for it
@@ -277,7 +277,7 @@ func TestNestedAfterRelease(t *testing.T) {
 		n.waits("the call with the outer ctx", outer)
 		releaseAll(t, c)
 		releaseAll(t, n.enters("the call with the outer ctx", outer))
-		d := n.must(n.l.Acquire(b.Context(), "k", noWait))
+		d := n.Must(n.l.Acquire(b.Context(), "k", noWait))
 		if _, ok := lockcore.HoldOf(a.Context(), "k"); !ok {
 			t.Error("the hold has not ended, but HoldOf with the ctx of a returns none")
 		}
@@ -347,9 +347,9 @@ func TestNestedReleasedTogether(t *testing.T) {
 // too, also if it is not derived from the ctx of the hold.
 func TestNestedLostAfterRelease(t *testing.T) {
 	inNest(t, func(t *testing.T, n *nest) {
-		around := n.must(n.l.Acquire(context.WithoutCancel(n.outer.Context()), "k", noWait))
+		around := n.Must(n.l.Acquire(context.WithoutCancel(n.outer.Context()), "k", noWait))
 		_ = around.Context().Done()
-		inside := n.must(n.l.Acquire(around.Context(), "k", noWait))
+		inside := n.Must(n.l.Acquire(around.Context(), "k", noWait))
 		releaseAll(t, around)
 		if err := context.Cause(around.Context()); err != nil {
 			t.Errorf("before the loss: %v", err)
@@ -388,13 +388,13 @@ func TestNestedEnterDuringRelease(t *testing.T) {
 				_ = le.Release(t.Context())
 			}
 		}}
-		run = n.must(n.l.Acquire(from, "k", noWait))
+		run = n.Must(n.l.Acquire(from, "k", noWait))
 		_ = run.Context().Done()
 		releaseAll(t, run)
 		if !tried {
 			t.Error("the ctx was not canceled")
 		}
-		releaseAll(t, n.must(n.l.Acquire(n.outer.Context(), "k", noWait)), n.outer)
+		releaseAll(t, n.Must(n.l.Acquire(n.outer.Context(), "k", noWait)), n.outer)
 	})
 }
 
@@ -412,7 +412,7 @@ func (v valuesOf) Value(key any) any { return v.values.Value(key) }
 func TestNestedValuesInHandOff(t *testing.T) {
 	inNest(t, func(t *testing.T, n *nest) {
 		same := lockcore.Terms{Lease: time.Hour, Wait: lockcore.Forever} // the same lease as that of the outer hold, so the key is handed off
-		old := n.must(n.l.Acquire(n.outer.Context(), "k", noWait))
+		old := n.Must(n.l.Acquire(n.outer.Context(), "k", noWait))
 		second := n.call(t.Context(), same)
 		releaseAll(t, old, n.outer)
 		holder := n.enters("the second", second)
@@ -445,8 +445,8 @@ func TestNestedWaiterIsTold(t *testing.T) {
 					if cut {
 						ctx = context.WithoutCancel(ctx)
 					}
-					inner := n.must(n.l.Acquire(n.outer.Context(), "k", noWait))
-					deep := n.must(n.l.Acquire(inner.Context(), "k", noWait))
+					inner := n.Must(n.l.Acquire(n.outer.Context(), "k", noWait))
+					deep := n.Must(n.l.Acquire(inner.Context(), "k", noWait))
 					var waiters []<-chan outcome
 					for range 3 {
 						waiters = append(waiters, n.call(ctx, forever))
@@ -509,7 +509,7 @@ func TestNestedWaiterIsTold(t *testing.T) {
 // After Close only nested calls that do not wait enter.
 func TestNestedDuringClose(t *testing.T) {
 	inNest(t, func(t *testing.T, n *nest) {
-		inner := n.must(n.l.Acquire(n.outer.Context(), "k", noWait))
+		inner := n.Must(n.l.Acquire(n.outer.Context(), "k", noWait))
 		closed := make(chan error, 1)
 		waiter := n.call(n.outer.Context(), forever)
 		go func() { closed <- n.l.Close(t.Context()) }()
@@ -519,7 +519,7 @@ func TestNestedDuringClose(t *testing.T) {
 		if _, err := n.l.Acquire(n.outer.Context(), "k", forever); !errors.Is(err, lockcore.ErrClosed) {
 			t.Errorf("a call that would have to wait: %v, want ErrClosed", err)
 		}
-		deep := n.must(n.l.Acquire(inner.Context(), "k", noWait))
+		deep := n.Must(n.l.Acquire(inner.Context(), "k", noWait))
 		releaseAll(t, deep, inner, n.outer)
 		if err := <-closed; err != nil {
 			t.Error(err)
@@ -531,7 +531,7 @@ func TestNestedDuringClose(t *testing.T) {
 func TestNestedCancel(t *testing.T) {
 	for gone := range 4 {
 		inNest(t, func(t *testing.T, n *nest) {
-			inner := n.must(n.l.Acquire(n.outer.Context(), "k", noWait))
+			inner := n.Must(n.l.Acquire(n.outer.Context(), "k", noWait))
 			var waiters [4]<-chan outcome
 			var cancels [4]context.CancelCauseFunc
 			for i := range waiters {
@@ -668,7 +668,7 @@ func TestNestedFanOut(t *testing.T) {
 // nested calls.
 func TestNestedWaitingEvent(t *testing.T) {
 	inNest(t, func(t *testing.T, n *nest) {
-		inner := n.must(n.l.Acquire(n.outer.Context(), "k", noWait))
+		inner := n.Must(n.l.Acquire(n.outer.Context(), "k", noWait))
 		short := n.call(n.outer.Context(), lockcore.Terms{Wait: time.Second})
 		c := n.call(n.outer.Context(), forever)
 		time.Sleep(1999 * time.Millisecond)
@@ -693,9 +693,9 @@ func TestNestedWaitingEvent(t *testing.T) {
 func TestNestedObserverPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, _ := w.locker(lockcore.Options{Observer: panicsOn[lockcore.Waiting]{}})
-		outer := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{Lease: time.Hour}))
-		inner := w.must(l.Acquire(outer.Context(), "k", noWait))
+		l, _, _ := w.Locker(lockcore.Options{Observer: panicsOn[lockcore.Waiting]{}})
+		outer := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{Lease: time.Hour}))
+		inner := w.Must(l.Acquire(outer.Context(), "k", noWait))
 		func() {
 			defer func() {
 				if recover() == nil {
@@ -705,7 +705,7 @@ func TestNestedObserverPanics(t *testing.T) {
 			_, _ = l.Acquire(outer.Context(), "k", lockcore.Terms{Wait: time.Minute})
 		}()
 		releaseAll(t, inner)
-		releaseAll(t, w.must(l.Acquire(outer.Context(), "k", noWait)), outer)
+		releaseAll(t, w.Must(l.Acquire(outer.Context(), "k", noWait)), outer)
 	})
 }
 
@@ -714,9 +714,9 @@ func TestNestedObserverPanics(t *testing.T) {
 func TestForgottenContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, _ := w.locker(lockcore.Options{})
-		other, _, _ := w.locker(lockcore.Options{})
-		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+		l, _, _ := w.Locker(lockcore.Options{})
+		other, _, _ := w.Locker(lockcore.Options{})
+		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 		const hint = "another call of this process"
 		for _, wait := range []time.Duration{lockcore.NoWait, time.Second} {
 			_, err := l.Acquire(t.Context(), "k", lockcore.Terms{Wait: wait})

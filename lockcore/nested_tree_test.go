@@ -74,7 +74,7 @@ func (m *treeModel) next() (treeWaiter, int) {
 func TestNestedTree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, count := w.locker(lockcore.Options{})
+		l, _, count := w.Locker(lockcore.Options{})
 		for seed := range uint64(testlevel.Pick(t, 100, 1000, 10_000)) { //nolint:gosec // positive
 			tree(&seeded{t, rand.New(rand.NewPCG(seed, 0)), seed}, l, func() int { return len(count.Commands()) }) //nolint:gosec // no secret
 		}

@@ -18,9 +18,9 @@ func TestOverrunAfterRevocation(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				heard := new(locktest.Recorder)
-				l, _, _ := w.locker(lockcore.Options{Observer: heard})
-				other, _, _ := w.locker(lockcore.Options{})
-				le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+				l, _, _ := w.Locker(lockcore.Options{Observer: heard})
+				other, _, _ := w.Locker(lockcore.Options{})
+				le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 				time.Sleep(5 * time.Second)
 				if err := other.Revoke(t.Context(), lockcore.KindExclusive, "k"); err != nil {
 					t.Fatal(err)

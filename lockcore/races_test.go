@@ -21,8 +21,8 @@ import (
 func TestCloseUndoesCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, faults, _ := w.locker(lockcore.Options{})
-		other, _, _ := w.locker(lockcore.Options{})
+		l, faults, _ := w.Locker(lockcore.Options{})
+		other, _, _ := w.Locker(lockcore.Options{})
 		faults.Delay(50 * time.Millisecond)
 		refused := make(chan error)
 		go func() {
@@ -52,9 +52,9 @@ func TestCloseUndoesCalls(t *testing.T) {
 func TestCloseLeavesLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, _ := w.locker(lockcore.Options{})
-		other, _, _ := w.locker(lockcore.Options{})
-		theirs := w.must(other.Acquire(t.Context(), "k", lockcore.Terms{}))
+		l, _, _ := w.Locker(lockcore.Options{})
+		other, _, _ := w.Locker(lockcore.Options{})
+		theirs := w.Must(other.Acquire(t.Context(), "k", lockcore.Terms{}))
 		refused := make(chan error)
 		go func() { _, err := l.Acquire(t.Context(), "k", long); refused <- err }()
 		time.Sleep(time.Second)
@@ -74,11 +74,11 @@ func TestCloseLeavesLine(t *testing.T) {
 func TestLateAcquireKeepsExtension(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		a, faults, _ := w.locker(lockcore.Options{})
-		b, _, _ := w.locker(lockcore.Options{})
-		_ = w.must(a.Acquire(t.Context(), "warm", noWait)).Release(t.Context())
+		a, faults, _ := w.Locker(lockcore.Options{})
+		b, _, _ := w.Locker(lockcore.Options{})
+		_ = w.Must(a.Acquire(t.Context(), "warm", noWait)).Release(t.Context())
 		late := faults.Hold(faulty.Script("acquire"))
-		le := w.must(a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 10 * time.Second, NoRenew: true, Wait: time.Minute}))
+		le := w.Must(a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 10 * time.Second, NoRenew: true, Wait: time.Minute}))
 		if err := le.Extend(t.Context(), time.Hour); err != nil || !struckBy(late) {
 			t.Fatal(err)
 		}
@@ -101,19 +101,19 @@ func TestLateAcquireAfterDataLoss(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
-				a, faults, _ := w.locker(lockcore.Options{})
-				b, _, _ := w.locker(lockcore.Options{})
-				_ = w.must(a.Acquire(t.Context(), "warm", noWait)).Release(t.Context())
+				a, faults, _ := w.Locker(lockcore.Options{})
+				b, _, _ := w.Locker(lockcore.Options{})
+				_ = w.Must(a.Acquire(t.Context(), "warm", noWait)).Release(t.Context())
 				late := faults.Hold(faulty.Script("acquire"))
-				le := w.must(a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 10 * time.Second, Wait: time.Minute}))
+				le := w.Must(a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 10 * time.Second, Wait: time.Minute}))
 				if !struckBy(late) {
 					t.Fatal("inconclusive")
 				}
 				last := le.Token()
-				w.memory.Redis.FlushAll()
+				w.Memory.Redis.FlushAll()
 				if between {
 					time.Sleep(time.Second) // tokens follow the clock of the server
-					next := w.must(b.Acquire(t.Context(), "k", noWait))
+					next := w.Must(b.Acquire(t.Context(), "k", noWait))
 					last = next.Token()
 					_ = next.Release(t.Context())
 					if le.Token() >= last {
@@ -131,7 +131,7 @@ func TestLateAcquireAfterDataLoss(t *testing.T) {
 				if err := le.Release(t.Context()); err != nil {
 					t.Error(err)
 				}
-				next := w.must(b.Acquire(t.Context(), "k", noWait))
+				next := w.Must(b.Acquire(t.Context(), "k", noWait))
 				if next.Token() <= last {
 					t.Errorf("token %d after %d", next.Token(), last)
 				}
@@ -141,28 +141,19 @@ func TestLateAcquireAfterDataLoss(t *testing.T) {
 	}
 }
 
-func struckBy(f *faulty.Fault) bool {
-	select {
-	case <-f.Struck():
-		return true
-	default:
-		return false
-	}
-}
-
 // The ctx of a nested run ends when the lease is lost, also if it is derived from the ctx of the
 // hold by WithoutCancel and WithTimeout.
 func TestReentryDerivedCtx(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, faults, _ := w.locker(lockcore.Options{})
-		other, _, _ := w.locker(lockcore.Options{})
-		outer := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+		l, faults, _ := w.Locker(lockcore.Options{})
+		other, _, _ := w.Locker(lockcore.Options{})
+		outer := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(outer.Context()), time.Hour)
 		defer cancel()
-		inner := w.must(l.Acquire(ctx, "k", noWait))
+		inner := w.Must(l.Acquire(ctx, "k", noWait))
 		faults.Silence()
-		next := w.must(other.Acquire(t.Context(), "k", long))
+		next := w.Must(other.Acquire(t.Context(), "k", long))
 		if inner.Context().Err() == nil {
 			t.Error("another call has the key, but the ctx of the nested run has not ended")
 		}
@@ -176,8 +167,8 @@ func TestReentryDerivedCtx(t *testing.T) {
 func TestExtendTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, faults, _ := w.locker(lockcore.Options{})
-		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{Lease: 10 * time.Second, NoRenew: true}))
+		l, faults, _ := w.Locker(lockcore.Options{})
+		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{Lease: 10 * time.Second, NoRenew: true}))
 		if err := le.Extend(t.Context(), 10*time.Second); err != nil { // opens the connection
 			t.Fatal(err)
 		}
@@ -195,9 +186,9 @@ func TestExtendTooLate(t *testing.T) {
 func TestRevokeDuringRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, faults, _ := w.locker(lockcore.Options{})
-		other, _, _ := w.locker(lockcore.Options{})
-		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+		l, faults, _ := w.Locker(lockcore.Options{})
+		other, _, _ := w.Locker(lockcore.Options{})
+		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 		time.Sleep(15 * time.Second) // the lease is renewed, and the Locker is subscribed
 		var packets atomic.Int64
 		faults.DelayFunc(func() time.Duration { // requests arrive at once, replies after a second
@@ -206,9 +197,9 @@ func TestRevokeDuringRenewal(t *testing.T) {
 			}
 			return 0
 		})
-		for before := w.left(other, "k"); ; before = w.left(other, "k") {
+		for before := w.Left(other, "k"); ; before = w.Left(other, "k") {
 			time.Sleep(10 * time.Millisecond)
-			if w.left(other, "k") > before {
+			if w.Left(other, "k") > before {
 				break // the server has renewed the lease, and the reply is on its way
 			}
 		}
@@ -228,8 +219,8 @@ func TestRevokeDuringRenewal(t *testing.T) {
 func TestEndingsHaveRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		a, faults, _ := w.locker(lockcore.Options{})
-		b, _, _ := w.locker(lockcore.Options{})
+		a, faults, _ := w.Locker(lockcore.Options{})
+		b, _, _ := w.Locker(lockcore.Options{})
 		le, _, err := a.Claim(t.Context(), "k", lockcore.Claim{})
 		if err != nil {
 			t.Fatal(err)
@@ -257,9 +248,9 @@ func TestEndingsHaveRoom(t *testing.T) {
 func TestEventOrder(t *testing.T) {
 	testlevel.Full(t) // in real time: in a bubble the lease never ends before Release
 	w, o, lost := newWorld(t), new(locktest.Recorder), 0
-	l, _, _ := w.locker(lockcore.Options{Observer: o})
+	l, _, _ := w.Locker(lockcore.Options{Observer: o})
 	for i := range 1000 {
-		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{Wait: lockcore.NoWait, MaxHold: 1}))
+		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{Wait: lockcore.NoWait, MaxHold: 1}))
 		if i%10 == 0 {
 			<-le.Context().Done() // the other leases end in a race with Release
 		}
@@ -288,9 +279,9 @@ func TestRealCloseWhileDialing(t *testing.T) {
 	testlevel.Campaign(t)
 	t.Parallel()
 	w, control := realWorld(t), redistest.NewControl(t)
-	l, faults, _ := w.locker(lockcore.Options{})
-	other, _, _ := w.locker(lockcore.Options{})
-	le := w.must(other.Acquire(t.Context(), "k", lockcore.Terms{}))
+	l, faults, _ := w.Locker(lockcore.Options{})
+	other, _, _ := w.Locker(lockcore.Options{})
+	le := w.Must(other.Acquire(t.Context(), "k", lockcore.Terms{}))
 	refused := make(chan error)
 	go func() { _, err := l.Acquire(t.Context(), "k", long); refused <- err }()
 	for h := (lockcore.Holding{}); h.Queue == 0; h, _ = other.Inspect(t.Context(), lockcore.KindExclusive, "k") {

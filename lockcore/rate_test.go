@@ -162,7 +162,7 @@ func rateLockers(t *testing.T, w *world, n int) (lockers []*lockcore.Locker, com
 	}
 	var counts []*redistest.Counter
 	for range n {
-		l, _, count := w.locker(lockcore.Options{})
+		l, _, count := w.Locker(lockcore.Options{})
 		lockers, counts = append(lockers, l), append(counts, count)
 	}
 	return lockers, func() (sum int) {

@@ -13,25 +13,22 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/internal/lockworld"
 	"github.com/holdfast-go/holdfast/internal/process"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// role is what another process of a test does on the Redis at Addr.
+// role is what another process of a test does.
 type role struct {
-	Addr    string
-	Spin    bool // it is busy until it is killed
-	Waiters int  // it waits for as many keys, see manyWaiters; 0: it holds a key until it is killed
+	Addr string // it holds a key there until it is killed
+	Spin bool   // it is busy until it is killed
 }
 
 func (r role) play(in *bufio.Scanner) error {
-	switch {
-	case r.Spin:
+	if r.Spin {
 		compute(nil)
-	case r.Waiters > 0:
-		return manyWaiters(r, in)
 	}
 	l, err := lockcore.New(redis.NewClient(&redis.Options{Addr: r.Addr}), lockcore.Options{})
 	if err != nil {
@@ -50,9 +47,9 @@ func TestRealKilledHolder(t *testing.T) {
 	testlevel.Campaign(t)
 	t.Parallel()
 	w, control := realWorld(t), redistest.NewControl(t)
-	l, _, _ := w.locker(lockcore.Options{})
+	l, _, _ := w.Locker(lockcore.Options{})
 	for _, after := range []time.Duration{100 * time.Millisecond, 3500 * time.Millisecond} {
-		p, said := process.Listen[string](t, role{Addr: w.rdb.Options().Addr})
+		p, said := process.Listen[string](t, role{Addr: w.Redis.Options().Addr})
 		if line := <-said; line != "held" {
 			t.Fatalf("the holder said %q", line)
 		}
@@ -65,7 +62,7 @@ func TestRealKilledHolder(t *testing.T) {
 			got <- le
 		}()
 		time.Sleep(after) // the holder has renewed its lease, or not yet
-		left := w.left(l, "k")
+		left := w.Left(l, "k")
 		killed := time.Now()
 		p.Kill()
 		le := <-got
@@ -86,14 +83,14 @@ func TestRealSilence(t *testing.T) {
 	testlevel.Campaign(t)
 	t.Parallel()
 	w, control := realWorld(t), redistest.NewControl(t)
-	l, faults, _ := w.locker(lockcore.Options{Terms: lockcore.Terms{Lease: 3 * time.Second}})
+	l, faults, _ := w.Locker(lockcore.Options{Terms: lockcore.Terms{Lease: 3 * time.Second}})
 	for range 2 {
-		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 		canceled := make(chan time.Time, 1)
 		context.AfterFunc(le.Context(), func() { canceled <- time.Now() })
 		faults.Silence()
 		at := <-canceled
-		fields, err := redistest.Fields(t.Context(), w.rdb, storedNames(lockcore.KindExclusive, "k")[0])
+		fields, err := redistest.Fields(t.Context(), w.Redis, storedNames(lockcore.KindExclusive, "k")[0])
 		ok(t, err)
 		x, err := strconv.ParseInt(fields["x"], 10, 64)
 		ok(t, err)
@@ -114,10 +111,10 @@ func TestRealStoppedServer(t *testing.T) {
 	testlevel.Campaign(t)
 	t.Parallel()
 	s := redistest.Real(t)
-	w := &world{t: t, rdb: s.Client(t), dial: s.Options}
-	l, _, _ := w.locker(lockcore.Options{Terms: lockcore.Terms{Lease: 3 * time.Second}})
+	w := lockworld.At(t, s)
+	l, _, _ := w.Locker(lockcore.Options{Terms: lockcore.Terms{Lease: 3 * time.Second}})
 	control, start := redistest.NewControl(t), time.Now()
-	le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+	le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 	s.Pause()
 	<-le.Context().Done()
 	if d := time.Since(start); d >= 3*time.Second+control.Late(start) || !errors.Is(context.Cause(le.Context()), lockcore.ErrLost) {
@@ -127,69 +124,13 @@ func TestRealStoppedServer(t *testing.T) {
 	_ = le.Release(t.Context())
 }
 
-// Handlers block each connection of the pool of the user for longer than two leases. The Locker
-// renews its lease of 3 s and serves other keys.
-func TestRealBlockedPool(t *testing.T) {
-	testlevel.Full(t)
-	t.Parallel()
-	s := redistest.Real(t)
-	rdb := s.Client(t, func(o *redis.Options) { o.PoolSize = 2 })
-	l, err := lockcore.New(rdb, lockcore.Options{Terms: lockcore.Terms{Lease: 3 * time.Second}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close(context.Background())
-	le, err := l.Acquire(t.Context(), "k", lockcore.Terms{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocked := make(chan error, 2)
-	for range 2 {
-		go func() { blocked <- rdb.BLPop(t.Context(), time.Minute, "work").Err() }()
-	}
-	for end := time.Now().Add(6500 * time.Millisecond); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		other, err := l.Acquire(t.Context(), "second", lockcore.Terms{Wait: time.Minute})
-		if err != nil {
-			t.Fatalf("another key while the pool is blocked: %v", err)
-		}
-		if err := other.Release(t.Context()); err != nil {
-			t.Fatalf("release of another key: %v", err)
-		}
-	}
-	select {
-	case err := <-blocked:
-		t.Errorf("inconclusive: a connection was not blocked: %v", err)
-	default:
-	}
-	if err := s.Client(t).RPush(t.Context(), "work", 1, 2).Err(); err != nil { // ends BLPOP, so that the test does not wait for its timeout
-		t.Error(err)
-	}
-	for range 2 {
-		if err := <-blocked; err != nil {
-			t.Errorf("BLPOP: %v", err)
-		}
-	}
-	if err := le.Context().Err(); err != nil {
-		t.Errorf("the lease is lost: %v", context.Cause(le.Context()))
-	}
-	nested, err := l.Acquire(le.Context(), "other", noWait)
-	if err != nil {
-		t.Errorf("another key: %v", err)
-	} else {
-		_ = nested.Release(t.Context())
-	}
-	if err := le.Release(t.Context()); err != nil {
-		t.Error(err)
-	}
-}
-
 // Many goroutines acquire two keys of a real server. A key never has two holders, and each call is
 // served.
 func TestRealContention(t *testing.T) {
 	t.Parallel()
 	w := realWorld(t)
-	a, _, _ := w.locker(lockcore.Options{})
-	b, _, _ := w.locker(lockcore.Options{})
+	a, _, _ := w.Locker(lockcore.Options{})
+	b, _, _ := w.Locker(lockcore.Options{})
 	const workers, turns = 32, 25
 	var inside, sum [2]atomic.Int64
 	done := make(chan error, workers)

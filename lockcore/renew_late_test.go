@@ -22,7 +22,7 @@ import (
 // The reply to a renewal takes longer than a sixth of the lease. It still renews the lease.
 func TestRenewLateReply(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
-		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 6 * time.Second}))
+		le := p.Must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 6 * time.Second}))
 		p.faults.Delay(600 * time.Millisecond) // each way
 		time.Sleep(time.Minute)
 		p.faults.Heal()
@@ -35,7 +35,7 @@ func TestRenewLateReply(t *testing.T) {
 // arrives after the reply to the second and changes nothing.
 func TestRenewBeside(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
-		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 6 * time.Second}))
+		le := p.Must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 6 * time.Second}))
 		held := p.faults.Hold(faulty.Script("renew"))
 		<-held.Struck()
 		time.Sleep(900 * time.Millisecond)
@@ -47,10 +47,10 @@ func TestRenewBeside(t *testing.T) {
 			t.Errorf("%d renewals after a sixth of the lease, want 2", n)
 		}
 		time.Sleep(time.Second)
-		left := p.left(p.b, "k")
+		left := p.Left(p.b, "k")
 		held.Deliver()
 		time.Sleep(time.Millisecond)
-		if now := p.left(p.b, "k"); now < left-10*time.Millisecond {
+		if now := p.Left(p.b, "k"); now < left-10*time.Millisecond {
 			t.Errorf("the late duplicate of a renewal changed the remaining lease from %v to %v", left, now)
 		}
 		time.Sleep(time.Minute)
@@ -63,9 +63,9 @@ func TestRenewBeside(t *testing.T) {
 func TestRenewAfterThreeLost(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		const lease = 6 * time.Second
-		other := p.must(p.a.Acquire(t.Context(), "other", lockcore.Terms{})) // so that there is a connection
+		other := p.Must(p.a.Acquire(t.Context(), "other", lockcore.Terms{})) // so that there is a connection
 		p.faults.Delay(lease / 15)                                           // each way
-		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Lease: lease}))
+		le := p.Must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Lease: lease}))
 		start := time.Now()
 		p.faults.Delay(0)
 		for range 3 {
@@ -90,7 +90,7 @@ func TestRenewOverload(t *testing.T) {
 		const periods = 5
 		n := testlevel.Pick(t, 0, 2000, 4000) // more than may have a second renewal
 		heard := new(passes)
-		l, faults, _ := newWorld(t).locker(lockcore.Options{Observer: heard})
+		l, faults, _ := newWorld(t).Locker(lockcore.Options{Observer: heard})
 		leases := make([]*lockcore.Lease, n)
 		for i := range leases {
 			le, err := l.Acquire(t.Context(), fmt.Sprint(i), lockcore.Terms{Lease: 12 * time.Second})
@@ -124,12 +124,12 @@ func TestRenewOverloadLongLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, lease = 2200, 156 * time.Second
 		w := newWorld(t)
-		dial := w.dial
-		w.dial = func() *redis.Options { o := dial(); o.ReadTimeout = -1; return o }
-		l, faults, _ := w.locker(lockcore.Options{})
+		dial := w.Options
+		w.Options = func() *redis.Options { o := dial(); o.ReadTimeout = -1; return o }
+		l, faults, _ := w.Locker(lockcore.Options{})
 		leases := make([]*lockcore.Lease, n)
 		for i := range leases {
-			leases[i] = w.must(l.Acquire(t.Context(), fmt.Sprint(i), lockcore.Terms{Lease: lease}))
+			leases[i] = w.Must(l.Acquire(t.Context(), fmt.Sprint(i), lockcore.Terms{Lease: lease}))
 		}
 		time.Sleep(lease / 2) // each is renewed once, over connections that are silent afterwards
 		start := time.Now()
@@ -154,20 +154,20 @@ func TestRenewUnanswered(t *testing.T) {
 	const most = 6
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		dial := w.dial
-		w.dial = func() *redis.Options { o := dial(); o.ReadTimeout = -1; return o }
-		l, faults, count := w.locker(lockcore.Options{})
-		other, _, _ := w.locker(lockcore.Options{})
-		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+		dial := w.Options
+		w.Options = func() *redis.Options { o := dial(); o.ReadTimeout = -1; return o }
+		l, faults, count := w.Locker(lockcore.Options{})
+		other, _, _ := w.Locker(lockcore.Options{})
+		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 		time.Sleep(12 * time.Second) // the lease is renewed, so the counter knows the script
 		count.Reset()
 		var all []*faulty.Fault
 		for range most + 1 {
 			all = append(all, faults.Hold(faulty.Script("renew")))
 		}
-		stored := w.memory.Fields(storedNames(lockcore.KindExclusive, "k")[0])
+		stored := w.Memory.Fields(storedNames(lockcore.KindExclusive, "k")[0])
 		for range 30 { // the lease has a length of 30 s
-			w.rdb.Publish(t.Context(), "holdfast:2:wake:"+stored["o"], "v"+stored["h"])
+			w.Redis.Publish(t.Context(), "holdfast:2:wake:"+stored["o"], "v"+stored["h"])
 			time.Sleep(time.Second)
 		}
 		if le.Context().Err() == nil {
@@ -184,7 +184,7 @@ func TestRenewUnanswered(t *testing.T) {
 			t.Errorf("after the replies: %v", context.Cause(le.Context()))
 		}
 
-		le = w.must(l.Acquire(t.Context(), "k", long))
+		le = w.Must(l.Acquire(t.Context(), "k", long))
 		<-all[most].Struck()
 		if err := le.Release(t.Context()); err != nil {
 			t.Error(err)
@@ -194,7 +194,7 @@ func TestRenewUnanswered(t *testing.T) {
 			t.Errorf("Close while a renewal hangs: %v after %v", err, time.Since(start))
 		}
 		all[most].Deliver()
-		next := w.must(other.Acquire(t.Context(), "k", noWait))
+		next := w.Must(other.Acquire(t.Context(), "k", noWait))
 		if err := next.Release(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -220,19 +220,19 @@ func TestRenewUnreadableReal(t *testing.T) {
 func TestRenewLeavesOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, _ := w.locker(lockcore.Options{Terms: lockcore.Terms{Lease: 3 * time.Second}})
-		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+		l, _, _ := w.Locker(lockcore.Options{Terms: lockcore.Terms{Lease: 3 * time.Second}})
+		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 		hash := storedNames(lockcore.KindExclusive, "k")[0]
 		other := []any{"h", strings.Repeat("A", 26), "x", "8000000000000000", "d", "8000000000000000"}
-		if err := errors.Join(redistest.Unfold(t.Context(), w.rdb, hash), w.rdb.HSet(t.Context(), hash, other...).Err()); err != nil {
+		if err := errors.Join(redistest.Unfold(t.Context(), w.Redis, hash), w.Redis.HSet(t.Context(), hash, other...).Err()); err != nil {
 			t.Fatal(err)
 		}
-		before := w.rdb.HGetAll(t.Context(), hash).Val()
+		before := w.Redis.HGetAll(t.Context(), hash).Val()
 		<-le.Context().Done()
 		if err := context.Cause(le.Context()); !errors.Is(err, lockcore.ErrLost) {
 			t.Error(err)
 		}
-		if after := w.rdb.HGetAll(t.Context(), hash).Val(); !maps.Equal(before, after) {
+		if after := w.Redis.HGetAll(t.Context(), hash).Val(); !maps.Equal(before, after) {
 			t.Errorf("the renewal changed the hash: now %v, before %v", after, before)
 		}
 		_ = le.Release(t.Context())
@@ -252,14 +252,14 @@ func renewUnreadable(t *testing.T, w *world) {
 		31: {[]any{"SET", hash(31), "abc"}, "WRONGTYPE"},
 	}
 	heard := new(locktest.Recorder)
-	l, _, _ := w.locker(lockcore.Options{Observer: heard, Terms: lockcore.Terms{Lease: 3 * time.Second}})
+	l, _, _ := w.Locker(lockcore.Options{Observer: heard, Terms: lockcore.Terms{Lease: 3 * time.Second}})
 	leases := make([]*lockcore.Lease, 50)
 	for i := range leases {
-		leases[i] = w.must(l.Acquire(t.Context(), fmt.Sprint(i), lockcore.Terms{}))
+		leases[i] = w.Must(l.Acquire(t.Context(), fmt.Sprint(i), lockcore.Terms{}))
 	}
 	for i, b := range bad {
-		ok(t, redistest.Unfold(t.Context(), w.rdb, hash(i)))
-		if err := w.rdb.Do(t.Context(), b.do...).Err(); err != nil {
+		ok(t, redistest.Unfold(t.Context(), w.Redis, hash(i)))
+		if err := w.Redis.Do(t.Context(), b.do...).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -291,7 +291,7 @@ func renewUnreadable(t *testing.T, w *world) {
 			}
 		}
 	}
-	_ = w.rdb.FlushAll(t.Context()).Err() // so that no release is left for the background
+	_ = w.Redis.FlushAll(t.Context()).Err() // so that no release is left for the background
 	for i := range bad {
 		_ = leases[i].Release(t.Context())
 	}

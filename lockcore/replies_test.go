@@ -16,14 +16,6 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-type plant = func(*faulty.Network, faulty.Match) *faulty.Fault
-
-var faultKinds = map[string]plant{
-	"request lost": (*faulty.Network).LoseRequest, "request cut": (*faulty.Network).CutRequest,
-	"reply lost": (*faulty.Network).LoseReply, "reply cut": (*faulty.Network).CutReply,
-	"held up": (*faulty.Network).Hold,
-}
-
 // story is the life of one key between two processes a and b. The connections of a have faults.
 type story struct {
 	*world
@@ -34,10 +26,10 @@ type story struct {
 func newStory(t *testing.T) *story {
 	t.Helper()
 	s := &story{world: newWorld(t)}
-	s.a, s.faults, _ = s.locker(lockcore.Options{Terms: lockcore.Terms{Lease: 5 * time.Second, Wait: time.Minute}})
-	s.b, _, _ = s.locker(lockcore.Options{Terms: lockcore.Terms{Lease: 5 * time.Second, Wait: time.Minute}})
+	s.a, s.faults, _ = s.Locker(lockcore.Options{Terms: lockcore.Terms{Lease: 5 * time.Second, Wait: time.Minute}})
+	s.b, _, _ = s.Locker(lockcore.Options{Terms: lockcore.Terms{Lease: 5 * time.Second, Wait: time.Minute}})
 	// Each script is sent once, so that the faults know its name.
-	le := s.must(s.a.Acquire(t.Context(), "warm", lockcore.Terms{}))
+	le := s.Must(s.a.Acquire(t.Context(), "warm", lockcore.Terms{}))
 	time.Sleep(3 * time.Second)
 	s.giveUp(s.a, "warm")
 	_ = le.Release(t.Context())
@@ -52,17 +44,17 @@ func newStory(t *testing.T) *story {
 
 // giveUp waits for a held key and is refused.
 func (s *story) giveUp(l *lockcore.Locker, key string) {
-	ctx, cancel := context.WithTimeout(s.t.Context(), 1500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(s.T.Context(), 1500*time.Millisecond)
 	defer cancel()
 	if le, err := l.Acquire(lockcore.Detach(ctx), key, lockcore.Terms{Wait: 700 * time.Millisecond}); err == nil {
-		s.t.Error("acquired a key that is held")
+		s.T.Error("acquired a key that is held")
 		_ = le.Release(ctx)
 	}
 }
 
 // exclusive lets a hold and renew, b wait for it, a waiter of a give up, and a wait for b.
 func (s *story) exclusive() {
-	t, last := s.t, int64(0)
+	t, last := s.T, int64(0)
 	hold := func(l *lockcore.Locker, d time.Duration) {
 		start := time.Now()
 		le, err := l.Acquire(t.Context(), "k", lockcore.Terms{})
@@ -102,7 +94,7 @@ func (s *story) exclusive() {
 
 // once lets a claim and complete while b waits for the record. Then a replays it.
 func (s *story) once() {
-	t, runs := s.t, 0
+	t, runs := s.T, 0
 	do := func(l *lockcore.Locker, d time.Duration) {
 		le, rec, err := l.Claim(t.Context(), "k", lockcore.Claim{})
 		switch {
@@ -137,14 +129,14 @@ func (s *story) once() {
 // settled checks that nothing is held, the queue is empty, each key has a TTL, and both processes
 // get the key at once.
 func (s *story) settled(kind lockcore.Kind, want lockcore.State) {
-	t := s.t
+	t := s.T
 	time.Sleep(6 * time.Second)
 	h, err := s.b.Inspect(t.Context(), kind, "k")
 	if err != nil || h.State != want || h.Queue != 0 {
 		t.Errorf("at the end: %+v, %v", h, err)
 	}
-	for _, key := range s.memory.Redis.Keys() {
-		if strings.Contains(key, "{") && s.memory.Redis.TTL(key) <= 0 {
+	for _, key := range s.Memory.Redis.Keys() {
+		if strings.Contains(key, "{") && s.Memory.Redis.TTL(key) <= 0 {
 			t.Errorf("%s has no TTL", key)
 		}
 	}
@@ -218,8 +210,8 @@ func TestOneFault(t *testing.T) {
 
 // late delivers the held command while b holds the key. It grants nothing and releases nothing.
 func (s *story) late(f *faulty.Fault) {
-	t := s.t
-	le := s.must(s.b.Acquire(t.Context(), "k", lockcore.Terms{}))
+	t := s.T
+	le := s.Must(s.b.Acquire(t.Context(), "k", lockcore.Terms{}))
 	f.Deliver()
 	time.Sleep(10 * time.Second)
 	if h, err := s.b.Inspect(t.Context(), lockcore.KindExclusive, "k"); err != nil || h.State != lockcore.StateHeld || h.Token != le.Token() {

@@ -23,8 +23,8 @@ func TestRevokeSoon(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
-				l, faults, count := w.locker(lockcore.Options{})
-				other, _, _ := w.locker(lockcore.Options{})
+				l, faults, count := w.Locker(lockcore.Options{})
+				other, _, _ := w.Locker(lockcore.Options{})
 				revoke := func(key string) time.Time {
 					t.Helper()
 					if err := other.Revoke(t.Context(), lockcore.KindExclusive, key); err != nil {
@@ -41,14 +41,14 @@ func TestRevokeSoon(t *testing.T) {
 					_ = le.Release(t.Context())
 				}
 				for range 100 { // there is always a lease, but never an old one
-					le := w.must(l.Acquire(t.Context(), "short", terms))
+					le := w.Must(l.Acquire(t.Context(), "short", terms))
 					time.Sleep(900 * time.Millisecond)
 					_ = le.Release(t.Context())
 				}
 				if n := count.Count("subscribe") + count.Count("renew"); n != 0 && terms.NoRenew {
 					t.Errorf("short holds sent %v", count.Commands())
 				}
-				young, old := w.must(l.Acquire(t.Context(), "young", terms)), w.must(l.Acquire(t.Context(), "old", terms))
+				young, old := w.Must(l.Acquire(t.Context(), "young", terms)), w.Must(l.Acquire(t.Context(), "old", terms))
 				time.Sleep(500 * time.Millisecond)
 				ends(young, revoke("young"), 510*time.Millisecond) // the Locker is not subscribed yet
 				time.Sleep(time.Second)
@@ -56,7 +56,7 @@ func TestRevokeSoon(t *testing.T) {
 				if n := count.Count("subscribe"); n != 1 {
 					t.Errorf("subscribed %d times", n)
 				}
-				le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{Lease: time.Hour, NoRenew: terms.NoRenew}))
+				le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{Lease: time.Hour, NoRenew: terms.NoRenew}))
 				time.Sleep(20 * time.Minute) // much longer than an idle subscription stays open
 				faults.Silence()
 				time.Sleep(time.Second)

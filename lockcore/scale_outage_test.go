@@ -29,11 +29,11 @@ func outage(t *testing.T, goAway func(*faulty.Network)) {
 	t.Helper()
 	const keys, calls, seconds = 50, 20, 20
 	w, faults, tries := newWorld(t), faulty.New(t), new(tries)
-	o := w.dial()
+	o := w.Options()
 	o.Dialer, o.MaxRetries, o.ContextTimeoutEnabled = faults.Dial(o.Dialer), -1, true
 	rdb := redis.NewClient(o)
 	rdb.AddHook(tries)
-	l, err := lockcore.New(wrapper{rdb}, lockcore.Options{}) // used unchanged, with the hook
+	l, err := lockcore.New(inWrapper(rdb), lockcore.Options{}) // used unchanged, with the hook
 	if err != nil {
 		t.Fatal(err)
 	}

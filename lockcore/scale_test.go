@@ -19,9 +19,8 @@ import (
 )
 
 var (
-	starve     = flag.Duration("starve", 20*time.Second, "how long TestScaleStarved holds its leases")
-	stopRounds = flag.Int("rounds", 2, "how often TestClusterStoppedMaster stops a master, for each lease and each seed")
-	periods    = flag.Int("periods", 3, "how often TestScaleLeases has each lease renewed")
+	starve  = flag.Duration("starve", 20*time.Second, "how long TestScaleStarved holds its leases")
+	periods = flag.Int("periods", 3, "how often TestScaleLeases has each lease renewed")
 )
 
 // counted returns a Locker on s, and a counter of its commands.
@@ -87,18 +86,6 @@ func batchThreshold(t *testing.T, n int, call func(i int) (*lockcore.Lease, erro
 		})
 	}
 	return &wg
-}
-
-// takeOnce acquires and releases a key.
-func takeOnce(t *testing.T, l *lockcore.Locker, key string) {
-	t.Helper()
-	le, err := l.Acquire(t.Context(), key, lockcore.Terms{})
-	if err == nil {
-		err = le.Release(t.Context())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // 10,000 calls wait for one key. They need one subscription and at most two commands a second. All

@@ -27,7 +27,7 @@ func TestShareNoOvertaking(t *testing.T) {
 			t.Run(name+", "+delay.String(), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w := newWorld(t)
-					l, f, _ := w.locker(lockcore.Options{})
+					l, f, _ := w.Locker(lockcore.Options{})
 					_ = shareOf(t, l, c.held).Release(t.Context()) // opens the subscription
 					f.Delay(delay)
 					held := shareOf(t, l, c.held)
@@ -60,8 +60,8 @@ func TestShareNoOvertaking(t *testing.T) {
 func TestShareHandOffEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, _ := w.locker(lockcore.Options{})
-		other, _, _ := w.locker(lockcore.Options{})
+		l, _, _ := w.Locker(lockcore.Options{})
+		other, _, _ := w.Locker(lockcore.Options{})
 		one := lockcore.Terms{Limit: 1, Wait: lockcore.Forever}
 		_ = shareOf(t, l, one).Release(t.Context())
 		held := shareOf(t, l, one)
@@ -90,8 +90,8 @@ func TestShareHandOffEnds(t *testing.T) {
 func TestShareHandOffBeyondLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, _ := w.locker(lockcore.Options{})
-		other, _, _ := w.locker(lockcore.Options{})
+		l, _, _ := w.Locker(lockcore.Options{})
+		other, _, _ := w.Locker(lockcore.Options{})
 		small := lockcore.Terms{Limit: 2, Wait: time.Minute}
 		_ = shareOf(t, l, small).Release(t.Context())
 		held := shareOf(t, l, small)
@@ -119,8 +119,8 @@ func TestShareHandOffBeyondLimit(t *testing.T) {
 func TestShareMinHoldOfReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, _ := w.locker(lockcore.Options{})
-		writer, _, _ := w.locker(lockcore.Options{})
+		l, _, _ := w.Locker(lockcore.Options{})
+		writer, _, _ := w.Locker(lockcore.Options{})
 		readers := lockcore.Terms{Limit: lockcore.Unlimited, Wait: lockcore.Forever}
 		cooled := readers
 		cooled.MinHold = 10 * time.Second
@@ -157,7 +157,7 @@ func TestShareMinHoldOfReader(t *testing.T) {
 func TestShareRevokeCooling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, _ := w.locker(lockcore.Options{})
+		l, _, _ := w.Locker(lockcore.Options{})
 		rate := lockcore.Terms{Limit: 10, MinHold: time.Hour, Wait: time.Second}
 		_ = shareOf(t, l, rate).Release(t.Context())
 		ok(t, l.Revoke(t.Context(), lockcore.KindExclusive, "k"))
@@ -177,8 +177,8 @@ func TestShareRevokeCooling(t *testing.T) {
 func TestShareRevokeJoined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, f, _ := w.locker(lockcore.Options{})
-		op, _, _ := w.locker(lockcore.Options{})
+		l, f, _ := w.Locker(lockcore.Options{})
+		op, _, _ := w.Locker(lockcore.Options{})
 		readers := lockcore.Terms{Limit: lockcore.Unlimited, Lease: time.Minute, Wait: lockcore.NoWait}
 		other, err := l.Acquire(t.Context(), "other", lockcore.Terms{}) // keeps the subscription
 		ok(t, err)
@@ -209,7 +209,7 @@ func TestShareRevokeJoined(t *testing.T) {
 func TestShareExtendedByAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, f, _ := w.locker(lockcore.Options{})
+		l, f, _ := w.Locker(lockcore.Options{})
 		readers := lockcore.Terms{Limit: lockcore.Unlimited, Lease: 2 * time.Second}
 		first, second := shareOf(t, l, readers), shareOf(t, l, readers)
 		ok(t, first.Extend(t.Context(), time.Hour))
@@ -229,7 +229,7 @@ func TestShareExtendedByAnother(t *testing.T) {
 func TestShareRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, _ := w.locker(lockcore.Options{})
+		l, _, _ := w.Locker(lockcore.Options{})
 		rate := lockcore.Terms{Limit: 1, MinHold: 30 * time.Second, Wait: lockcore.NoWait}
 		_ = shareOf(t, l, rate).Release(t.Context())
 		time.Sleep(100 * time.Millisecond)
@@ -252,8 +252,8 @@ func TestShareRetryAfter(t *testing.T) {
 // duplicate gets no share.
 func TestShareOutageRemembers(t *testing.T) {
 	w := realWorld(t)
-	a, fa, _ := w.locker(lockcore.Options{})
-	b, fb, _ := w.locker(lockcore.Options{})
+	a, fa, _ := w.Locker(lockcore.Options{})
+	b, fb, _ := w.Locker(lockcore.Options{})
 	terms := lockcore.Terms{Limit: 100, Wait: lockcore.NoWait}
 	_ = shareOf(t, a, terms).Release(t.Context())
 	_ = shareOf(t, b, terms).Release(t.Context())

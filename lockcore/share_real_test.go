@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -34,7 +33,7 @@ func TestShareStarvation(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := redistest.Real(t)
+			w := realWorld(t)
 			var (
 				phase     atomic.Int64 // 2n: before turn n of the heavy call, 2n+1: it is in the queue
 				overtaken atomic.Int64
@@ -48,7 +47,7 @@ func TestShareStarvation(t *testing.T) {
 			light, heavy := c.light, c.heavy
 			light.Wait, heavy.Wait = lockcore.Forever, lockcore.Forever
 			for range lockers {
-				l := lockerFor(t, s.Client(t), lockcore.Options{})
+				l, _, _ := w.Locker(lockcore.Options{})
 				for range c.callers / lockers {
 					wg.Go(func() {
 						for !stop.Load() {
@@ -70,7 +69,7 @@ func TestShareStarvation(t *testing.T) {
 				}
 			}
 			queue := make(queued, 1)
-			l := lockerFor(t, s.Client(t), lockcore.Options{Observer: queue})
+			l, _, _ := w.Locker(lockcore.Options{Observer: queue})
 			for n := range int64(turns) {
 				time.Sleep(hold) // the others run meanwhile
 				overtaken.Store(0)

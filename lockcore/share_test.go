@@ -74,7 +74,7 @@ func TestShares(t *testing.T) {
 				w := newWorld(t)
 				var lockers []*lockcore.Locker
 				for range 3 {
-					l, _, _ := w.locker(lockcore.Options{})
+					l, _, _ := w.Locker(lockcore.Options{})
 					lockers = append(lockers, l)
 				}
 				r := new(room)
@@ -169,7 +169,7 @@ func shareOf(t *testing.T, l *lockcore.Locker, terms lockcore.Terms) *lockcore.L
 func TestShareJoin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, count := w.locker(lockcore.Options{})
+		l, _, count := w.Locker(lockcore.Options{})
 		readers := lockcore.Terms{Limit: lockcore.Unlimited}
 		_ = shareOf(t, l, readers).Release(t.Context()) // loads the scripts
 		count.Reset()
@@ -218,8 +218,8 @@ func TestShareJoin(t *testing.T) {
 func TestShareOneLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, _ := w.locker(lockcore.Options{})
-		other, _, _ := w.locker(lockcore.Options{})
+		l, _, _ := w.Locker(lockcore.Options{})
+		other, _, _ := w.Locker(lockcore.Options{})
 		terms := lockcore.Terms{Limit: lockcore.Unlimited, Lease: 2 * time.Second}
 		hung := terms
 		hung.MaxHold = time.Second
@@ -254,8 +254,8 @@ func TestShareOneLost(t *testing.T) {
 func TestShareRevoke(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		a, _, _ := w.locker(lockcore.Options{})
-		b, _, _ := w.locker(lockcore.Options{})
+		a, _, _ := w.Locker(lockcore.Options{})
+		b, _, _ := w.Locker(lockcore.Options{})
 		terms := lockcore.Terms{Limit: 5}
 		all := []*lockcore.Lease{shareOf(t, a, terms), shareOf(t, a, terms), shareOf(t, b, terms)}
 		time.Sleep(2 * time.Second) // the Lockers subscribe
@@ -289,7 +289,7 @@ func TestShareMinHold(t *testing.T) {
 		w := newWorld(t)
 		var lockers []*lockcore.Locker
 		for range 2 {
-			l, _, _ := w.locker(lockcore.Options{})
+			l, _, _ := w.Locker(lockcore.Options{})
 			lockers = append(lockers, l)
 		}
 		var mu sync.Mutex
@@ -324,7 +324,7 @@ func TestShareMinHold(t *testing.T) {
 func TestShareHandOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, count := w.locker(lockcore.Options{})
+		l, _, count := w.Locker(lockcore.Options{})
 		r := &room{limit: 2}
 		var all sync.WaitGroup
 		const calls = 120
@@ -356,7 +356,7 @@ func TestShareInOrder(t *testing.T) {
 		var all sync.WaitGroup
 		var orders [2][]int
 		for p := range orders {
-			l, _, _ := w.locker(lockcore.Options{})
+			l, _, _ := w.Locker(lockcore.Options{})
 			var mu sync.Mutex
 			for i := range 24 {
 				all.Go(func() {
@@ -389,7 +389,7 @@ func TestShareOfferEnds(t *testing.T) {
 		r := &room{limit: 2}
 		var lockers [2]*lockcore.Locker
 		for p := range lockers {
-			lockers[p], _, _ = w.locker(lockcore.Options{})
+			lockers[p], _, _ = w.Locker(lockcore.Options{})
 			for i := range 12 {
 				all.Go(func() {
 					rnd := rand.New(rand.NewPCG(uint64(p), uint64(i)))
@@ -441,8 +441,8 @@ func TestShareOfferEnds(t *testing.T) {
 func TestShareWriterWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		a, _, _ := w.locker(lockcore.Options{})
-		b, _, _ := w.locker(lockcore.Options{})
+		a, _, _ := w.Locker(lockcore.Options{})
+		b, _, _ := w.Locker(lockcore.Options{})
 		const read, batch = 2 * time.Millisecond, 5 * time.Millisecond
 		done := make(chan struct{})
 		var all sync.WaitGroup

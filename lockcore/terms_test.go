@@ -134,7 +134,7 @@ func TestTermsClient(t *testing.T) {
 func TestTermsOfCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, count := w.locker(lockcore.Options{})
+		l, _, count := w.Locker(lockcore.Options{})
 		bad := lockcore.Terms{Lease: 1, Wait: -5}
 		long := strings.Repeat("k", 513)
 		gone, cancel := context.WithCancelCause(t.Context())
@@ -192,7 +192,7 @@ func TestTermsOfCalls(t *testing.T) {
 		if c := count.Commands(); len(c) != 0 {
 			t.Errorf("sent %v", c)
 		}
-		le := w.must(l.Acquire(t.Context(), long[1:], noWait)) // 512 bytes are allowed
+		le := w.Must(l.Acquire(t.Context(), long[1:], noWait)) // 512 bytes are allowed
 		_ = le.Release(t.Context())
 	})
 }
@@ -201,14 +201,14 @@ func TestTermsOfCalls(t *testing.T) {
 func TestTermsDefaults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		plain, _, _ := w.locker(lockcore.Options{})
+		plain, _, _ := w.Locker(lockcore.Options{})
 		if got, want := plain.Terms(), (lockcore.Terms{Wait: 2 * time.Second, Lease: 30 * time.Second}); got != want {
 			t.Errorf("defaults %+v, want %+v", got, want)
 		}
-		l, _, _ := w.locker(lockcore.Options{Terms: lockcore.Terms{Lease: time.Minute, Wait: lockcore.NoWait}})
+		l, _, _ := w.Locker(lockcore.Options{Terms: lockcore.Terms{Lease: time.Minute, Wait: lockcore.NoWait}})
 		for want, terms := range map[time.Duration]lockcore.Terms{time.Minute: {}, 10 * time.Second: {Lease: 10 * time.Second}} {
-			le := w.must(l.Acquire(t.Context(), "k", terms))
-			if left := w.left(plain, "k"); left != want {
+			le := w.Must(l.Acquire(t.Context(), "k", terms))
+			if left := w.Left(plain, "k"); left != want {
 				t.Errorf("the remaining lease is %v, want %v", left, want)
 			}
 			start := time.Now()

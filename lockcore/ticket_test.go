@@ -14,9 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testhook"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
@@ -54,9 +51,9 @@ func wantErr(t *testing.T, what string, err, want error) {
 // greater token.
 func TestTicket(t *testing.T) {
 	onWorlds(t, func(t *testing.T, w *world) {
-		a, _, _ := w.locker(lockcore.Options{})
-		b, _, _ := w.locker(lockcore.Options{})
-		le := w.must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
+		a, _, _ := w.Locker(lockcore.Options{})
+		b, _, _ := w.Locker(lockcore.Options{})
+		le := w.Must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
 		ticket := ticketOf(t, le, time.Minute)
 		wantErr(t, "Release", le.Release(t.Context()), lockcore.ErrReleased)
 		_, err := le.Ticket(t.Context(), time.Minute)
@@ -66,20 +63,20 @@ func TestTicket(t *testing.T) {
 		if kind, key, err := b.TicketKey(ticket); kind != lockcore.KindExclusive || key != "k" || err != nil {
 			t.Errorf("TicketKey returns %v, %q, %v", kind, key, err)
 		}
-		got := w.must(b.Adopt(t.Context(), ticket, lockcore.Terms{}))
+		got := w.Must(b.Adopt(t.Context(), ticket, lockcore.Terms{}))
 		if got.Token() <= le.Token() || got.Abandoned() || got.Attempt() != 1 || got.Key() != "k" {
 			t.Errorf("token %d after %d, abandoned %v, attempt %d, key %q", got.Token(), le.Token(), got.Abandoned(), got.Attempt(), got.Key())
 		}
 		_, err = a.Adopt(t.Context(), ticket, lockcore.Terms{})
 		wantErr(t, "a second Adopt", err, lockcore.ErrLost)
 		wantErr(t, "a second Adopt", err, lockcore.ErrNotRun)
-		nested := w.must(b.Acquire(got.Context(), "k", lockcore.Terms{}))
+		nested := w.Must(b.Acquire(got.Context(), "k", lockcore.Terms{}))
 		ok(t, nested.Release(t.Context()))
-		if w.memory != nil {
+		if w.Memory != nil {
 			time.Sleep(5 * time.Minute) // the lease is renewed meanwhile
 		}
 		ok(t, got.Release(t.Context()))
-		next := w.must(a.Acquire(t.Context(), "k", noWait))
+		next := w.Must(a.Acquire(t.Context(), "k", noWait))
 		if next.Token() <= got.Token() || next.Abandoned() {
 			t.Errorf("token %d after %d, abandoned %v", next.Token(), got.Token(), next.Abandoned())
 		}
@@ -91,17 +88,17 @@ func TestTicket(t *testing.T) {
 // record is replayed.
 func TestTicketOnce(t *testing.T) {
 	onWorlds(t, func(t *testing.T, w *world) {
-		a, _, _ := w.locker(lockcore.Options{})
-		b, _, _ := w.locker(lockcore.Options{})
+		a, _, _ := w.Locker(lockcore.Options{})
+		b, _, _ := w.Locker(lockcore.Options{})
 		claim := lockcore.Claim{Terms: noWait, Fingerprint: []byte("f"), Keep: 7 * time.Hour, AtMostOnce: true}
 		le, _, err := a.Claim(t.Context(), "k", claim)
-		ok(t, w.must(le, err).Release(t.Context()))
+		ok(t, w.Must(le, err).Release(t.Context()))
 		le, _, err = a.Claim(t.Context(), "k", claim)
-		ticket := ticketOf(t, w.must(le, err), 24*time.Hour)
+		ticket := ticketOf(t, w.Must(le, err), 24*time.Hour)
 		if len(ticket) > 800 {
 			t.Errorf("the ticket has %d bytes", len(ticket))
 		}
-		got := w.must(b.Adopt(t.Context(), ticket, lockcore.Terms{}))
+		got := w.Must(b.Adopt(t.Context(), ticket, lockcore.Terms{}))
 		if got.Attempt() != 2 || got.Keep() != 7*time.Hour {
 			t.Errorf("attempt %d, Keep %v", got.Attempt(), got.Keep())
 		}
@@ -134,9 +131,9 @@ func TestTicketMemory(t *testing.T) {
 func TestTicketAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		a, _, _ := w.locker(lockcore.Options{})
-		b, faults, _ := w.locker(lockcore.Options{})
-		le := w.must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
+		a, _, _ := w.Locker(lockcore.Options{})
+		b, faults, _ := w.Locker(lockcore.Options{})
+		le := w.Must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
 		ticket := ticketOf(t, le, 2*time.Hour)
 		time.Sleep(2*time.Hour - time.Second)
 		_, err := b.Acquire(t.Context(), "k", noWait)
@@ -144,11 +141,11 @@ func TestTicketAbandoned(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		_, err = b.Adopt(t.Context(), ticket, lockcore.Terms{})
 		wantErr(t, "Adopt after the end", err, lockcore.ErrLost)
-		next := w.must(b.Acquire(t.Context(), "k", noWait))
+		next := w.Must(b.Acquire(t.Context(), "k", noWait))
 		if !next.Abandoned() {
 			t.Error("Abandoned is false after a takeover")
 		}
-		got := w.must(b.Adopt(t.Context(), ticketOf(t, next, time.Minute), lockcore.Terms{}))
+		got := w.Must(b.Adopt(t.Context(), ticketOf(t, next, time.Minute), lockcore.Terms{}))
 		if !got.Abandoned() {
 			t.Error("Abandoned is false for the adopter after a takeover")
 		}
@@ -164,9 +161,9 @@ func TestTicketAbandoned(t *testing.T) {
 // Several calls adopt the same ticket at the same time. Exactly one of them gets the hold.
 func TestTicketConcurrent(t *testing.T) {
 	onWorlds(t, func(t *testing.T, w *world) {
-		a, _, _ := w.locker(lockcore.Options{})
-		b, _, _ := w.locker(lockcore.Options{})
-		ticket := ticketOf(t, w.must(a.Acquire(t.Context(), "k", lockcore.Terms{})), time.Minute)
+		a, _, _ := w.Locker(lockcore.Options{})
+		b, _, _ := w.Locker(lockcore.Options{})
+		ticket := ticketOf(t, w.Must(a.Acquire(t.Context(), "k", lockcore.Terms{})), time.Minute)
 		var adopted atomic.Int32
 		var wg sync.WaitGroup
 		for _, l := range []*lockcore.Locker{a, b, a, b, a, b} {
@@ -192,9 +189,9 @@ func TestTicketConcurrent(t *testing.T) {
 func TestTicketLostReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		a, toA, _ := w.locker(lockcore.Options{})
-		b, toB, _ := w.locker(lockcore.Options{})
-		le := w.must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
+		a, toA, _ := w.Locker(lockcore.Options{})
+		b, toB, _ := w.Locker(lockcore.Options{})
+		le := w.Must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
 		toA.SilenceReplies()
 		_, err := le.Ticket(t.Context(), time.Hour)
 		wantErr(t, "Ticket without a reply", err, lockcore.ErrUnavailable)
@@ -211,7 +208,7 @@ func TestTicketLostReply(t *testing.T) {
 		}
 
 		lost = toB.CutReply(faulty.Script("adopt"))
-		got := w.must(b.Adopt(t.Context(), ticket, lockcore.Terms{}))
+		got := w.Must(b.Adopt(t.Context(), ticket, lockcore.Terms{}))
 		if !struckBy(lost) {
 			t.Error("inconclusive: no reply was cut")
 		}
@@ -223,7 +220,7 @@ func TestTicketLostReply(t *testing.T) {
 		wantErr(t, "Adopt without a reply", err, lockcore.ErrUnavailable)
 		toB.Heal()
 		time.Sleep(5 * time.Second)
-		next := w.must(a.Acquire(t.Context(), "k", noWait))
+		next := w.Must(a.Acquire(t.Context(), "k", noWait))
 		if !next.Abandoned() {
 			t.Error("Abandoned is false after a takeover")
 		}
@@ -234,7 +231,7 @@ func TestTicketLostReply(t *testing.T) {
 		wantErr(t, "Adopt without a request", err, lockcore.ErrUnavailable)
 		toB.Heal()
 		time.Sleep(5 * time.Second)
-		ok(t, w.must(b.Adopt(t.Context(), ticket, lockcore.Terms{})).Release(t.Context()))
+		ok(t, w.Must(b.Adopt(t.Context(), ticket, lockcore.Terms{})).Release(t.Context()))
 	})
 }
 
@@ -242,19 +239,19 @@ func TestTicketLostReply(t *testing.T) {
 // after Adopt ends the adopted hold.
 func TestTicketRevoked(t *testing.T) {
 	onWorlds(t, func(t *testing.T, w *world) {
-		a, _, _ := w.locker(lockcore.Options{})
-		b, _, _ := w.locker(lockcore.Options{})
-		ticket := ticketOf(t, w.must(a.Acquire(t.Context(), "k", lockcore.Terms{})), time.Minute)
+		a, _, _ := w.Locker(lockcore.Options{})
+		b, _, _ := w.Locker(lockcore.Options{})
+		ticket := ticketOf(t, w.Must(a.Acquire(t.Context(), "k", lockcore.Terms{})), time.Minute)
 		ok(t, b.Revoke(t.Context(), lockcore.KindExclusive, "k"))
 		_, err := b.Adopt(t.Context(), ticket, lockcore.Terms{})
 		wantErr(t, "Adopt", err, lockcore.ErrRevoked)
-		next := w.must(a.Acquire(t.Context(), "k", long))
+		next := w.Must(a.Acquire(t.Context(), "k", long))
 		if !next.Abandoned() {
 			t.Error("Abandoned is false after a takeover")
 		}
-		got := w.must(b.Adopt(t.Context(), ticketOf(t, next, time.Minute), lockcore.Terms{}))
+		got := w.Must(b.Adopt(t.Context(), ticketOf(t, next, time.Minute), lockcore.Terms{}))
 		ok(t, a.Revoke(t.Context(), lockcore.KindExclusive, "k"))
-		if w.memory != nil {
+		if w.Memory != nil {
 			<-got.Context().Done()
 			wantErr(t, "the adopter", got.Release(t.Context()), lockcore.ErrRevoked)
 		} else {
@@ -267,18 +264,18 @@ func TestTicketRevoked(t *testing.T) {
 func TestTicketLateRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		a, faults, _ := w.locker(lockcore.Options{})
-		b, _, _ := w.locker(lockcore.Options{})
-		le := w.must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
+		a, faults, _ := w.Locker(lockcore.Options{})
+		b, _, _ := w.Locker(lockcore.Options{})
+		le := w.Must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
 		late := faults.Hold(faulty.Script("renew"))
 		time.Sleep(11 * time.Second)
 		if !struckBy(late) {
 			t.Fatal("inconclusive: no renewal was held")
 		}
-		got := w.must(b.Adopt(t.Context(), ticketOf(t, le, time.Hour), lockcore.Terms{NoRenew: true, Lease: 10 * time.Second}))
+		got := w.Must(b.Adopt(t.Context(), ticketOf(t, le, time.Hour), lockcore.Terms{NoRenew: true, Lease: 10 * time.Second}))
 		late.Deliver()
 		time.Sleep(time.Second)
-		if left := w.left(b, "k"); left > 9*time.Second {
+		if left := w.Left(b, "k"); left > 9*time.Second {
 			t.Errorf("the remaining lease is %v, want at most 9s", left)
 		}
 		ok(t, got.Release(t.Context()))
@@ -289,14 +286,14 @@ func TestTicketLateRenewal(t *testing.T) {
 // get the key after the adopter.
 func TestTicketWaiters(t *testing.T) {
 	onWorlds(t, func(t *testing.T, w *world) {
-		a, _, _ := w.locker(lockcore.Options{})
-		b, _, _ := w.locker(lockcore.Options{})
-		le := w.must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
+		a, _, _ := w.Locker(lockcore.Options{})
+		b, _, _ := w.Locker(lockcore.Options{})
+		le := w.Must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
 		var wg sync.WaitGroup
 		var last atomic.Int64
 		tickets := make(chan string, 1)
 		wg.Go(func() { // gets the key by a hand-off from le
-			second := w.must(a.Acquire(t.Context(), "k", long))
+			second := w.Must(a.Acquire(t.Context(), "k", long))
 			last.Store(second.Token())
 			tickets <- ticketOf(t, second, time.Minute)
 		})
@@ -317,7 +314,7 @@ func TestTicketWaiters(t *testing.T) {
 		}
 		ok(t, le.Release(t.Context()))
 		ticket := <-tickets
-		got := w.must(a.Adopt(t.Context(), ticket, lockcore.Terms{}))
+		got := w.Must(a.Adopt(t.Context(), ticket, lockcore.Terms{}))
 		if before := last.Swap(got.Token()); before >= got.Token() {
 			t.Errorf("token %d after %d", got.Token(), before)
 		}
@@ -365,9 +362,9 @@ func TestTicketRefused(t *testing.T) {
 func TestTicketForged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, count := w.locker(lockcore.Options{})
-		prefixed, _, _ := w.locker(lockcore.Options{Prefix: "other"})
-		ticket := ticketOf(t, w.must(l.Acquire(t.Context(), "k", lockcore.Terms{})), time.Hour)
+		l, _, count := w.Locker(lockcore.Options{})
+		prefixed, _, _ := w.Locker(lockcore.Options{Prefix: "other"})
+		ticket := ticketOf(t, w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{})), time.Hour)
 		_, err := prefixed.Adopt(t.Context(), ticket, lockcore.Terms{})
 		wantErr(t, "another prefix", err, lockcore.ErrTicket)
 		count.Reset()
@@ -393,7 +390,7 @@ func TestTicketForged(t *testing.T) {
 		wantErr(t, "a token that the scripts refuse", err, lockcore.ErrTicket)
 		_, err = l.Adopt(t.Context(), lockcore.ForgedTicket(l, lockcore.KindOnce, "k", 1), lockcore.Terms{})
 		wantErr(t, "another kind", err, lockcore.ErrLost)
-		ok(t, w.must(l.Adopt(t.Context(), ticket, lockcore.Terms{})).Release(t.Context()))
+		ok(t, w.Must(l.Adopt(t.Context(), ticket, lockcore.Terms{})).Release(t.Context()))
 	})
 }
 
@@ -444,8 +441,8 @@ func TestTicketCanary(t *testing.T) {
 	defer slog.SetDefault(before)
 	synctest.Test(t, func(t *testing.T) {
 		w, c := newWorld(t), new(ticketCanary)
-		l, faults, _ := w.locker(lockcore.Options{Observer: c})
-		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+		l, faults, _ := w.Locker(lockcore.Options{Observer: c})
+		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 		hold, _ := lockcore.Current(le.Context())
 		c.add(hold)
 		c.add(le)
@@ -547,9 +544,9 @@ func TestTicketRaces(t *testing.T) {
 		for range 50 {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
-				l, _, _ := w.locker(lockcore.Options{})
-				other, _, _ := w.locker(lockcore.Options{})
-				le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+				l, _, _ := w.Locker(lockcore.Options{})
+				other, _, _ := w.Locker(lockcore.Options{})
+				le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 				ended, cancel := context.WithCancel(t.Context())
 				cancel()
 				closed := make(chan struct{})
@@ -563,91 +560,10 @@ func TestTicketRaces(t *testing.T) {
 					_ = le.Release(t.Context())
 					return
 				}
-				ok(t, w.must(other.Adopt(t.Context(), ticket, lockcore.Terms{})).Release(t.Context()))
+				ok(t, w.Must(other.Adopt(t.Context(), ticket, lockcore.Terms{})).Release(t.Context()))
 			})
 		}
 	})
-}
-
-// Adopt waits for the acknowledgements of replicas like Acquire.
-func TestTicketAcks(t *testing.T) {
-	w := realWorld(t)
-	a, _, _ := w.locker(lockcore.Options{})
-	b, _, _ := w.locker(lockcore.Options{ReplicaAcks: lockcore.ReplicaAcks{N: 1, Timeout: 20 * time.Millisecond}})
-	ticket := ticketOf(t, w.must(a.Acquire(t.Context(), "k", lockcore.Terms{})), time.Minute)
-	_, err := b.Adopt(t.Context(), ticket, lockcore.Terms{})
-	wantErr(t, "Adopt without replicas", err, lockcore.ErrUnavailable)
-	if _, ok := errors.AsType[*lockcore.ReplicaAcksError](err); !ok {
-		t.Errorf("Adopt without replicas: %v", err)
-	}
-	next := w.must(a.Acquire(t.Context(), "k", long))
-	if !next.Abandoned() {
-		t.Error("Abandoned is false after a takeover")
-	}
-	ok(t, next.Release(t.Context()))
-}
-
-// Tickets work in a cluster.
-func TestTicketCluster(t *testing.T) {
-	testlevel.Full(t)
-	s := redistest.Cluster(t)
-	a, b := lockerFor(t, s.Client(t), lockcore.Options{}), lockerFor(t, s.Client(t), lockcore.Options{})
-	for i := range 20 {
-		le, err := a.Acquire(t.Context(), fmt.Sprint("k", i), lockcore.Terms{})
-		ok(t, err)
-		got, err := b.Adopt(t.Context(), ticketOf(t, le, time.Minute), lockcore.Terms{})
-		ok(t, err)
-		ok(t, got.Release(t.Context()))
-	}
-}
-
-// With a replica in sync Adopt sends one command and one WAIT. The adopted lease is renewed.
-func TestTicketAcksHealthy(t *testing.T) {
-	testlevel.Full(t)
-	t.Parallel()
-	p := newPair(t)
-	count := new(redistest.Counter)
-	rdb := p.master.Client(t, func(o *redis.Options) { o.Dialer = count.Dial(o.Dialer) })
-	b := lockerFor(t, rdb, lockcore.Options{ReplicaAcks: lockcore.ReplicaAcks{N: 1}, Terms: lockcore.Terms{Lease: 3 * time.Second}})
-	warm := ticketOf(t, take(t, b, "warm", lockcore.Terms{}), time.Minute)
-	le, err := b.Adopt(t.Context(), warm, lockcore.Terms{})
-	ok(t, err)
-	ok(t, le.Release(t.Context()))
-	ticket := ticketOf(t, take(t, p.on(p.master, 1), "k", lockcore.Terms{}), time.Minute)
-	count.Reset()
-	got, err := b.Adopt(t.Context(), ticket, lockcore.Terms{})
-	ok(t, err)
-	if s := count.String(); s != "adopt 1, wait 1" {
-		t.Errorf("sent: %s", s)
-	}
-	eventually(t, "two renewals", func() bool { return count.Count("renew") >= 2 })
-	ok(t, got.Release(t.Context()))
-}
-
-// The client of the user may send adopt.lua again after a lost reply. The hold is still adopted
-// once.
-func TestTicketForeignClient(t *testing.T) {
-	for name, client := range foreign {
-		t.Run(name, func(t *testing.T) {
-			w, faults := realWorld(t), faulty.New(t)
-			o := w.dial()
-			o.Dialer, o.MinRetryBackoff, o.MaxRetryBackoff = faults.Dial(o.Dialer), time.Millisecond, time.Millisecond
-			l := lockerOn(t, client(o), lockcore.Options{})
-			other, _, _ := w.locker(lockcore.Options{})
-			ok(t, w.must(l.Adopt(t.Context(), ticketOf(t, w.must(other.Acquire(t.Context(), "warm", noWait)), time.Minute), noWait)).Release(t.Context()))
-			ticket := ticketOf(t, w.must(other.Acquire(t.Context(), "k", noWait)), time.Minute)
-			lost := faults.CutReply(faulty.Script("adopt"))
-			got := w.must(l.Adopt(t.Context(), ticket, lockcore.Terms{}))
-			if !struckBy(lost) {
-				t.Error("inconclusive: no reply was cut")
-			}
-			_, err := other.Adopt(t.Context(), ticket, lockcore.Terms{})
-			wantErr(t, "a second Adopt", err, lockcore.ErrLost)
-			next := ticketOf(t, got, time.Minute)
-			ok(t, w.must(other.Adopt(t.Context(), next, lockcore.Terms{})).Release(t.Context()))
-			ok(t, w.must(l.Acquire(t.Context(), "k", noWait)).Release(t.Context()))
-		})
-	}
 }
 
 // The ctx of Adopt ends while Redis does not reply. The error matches the cause of ctx,
@@ -655,9 +571,9 @@ func TestTicketForeignClient(t *testing.T) {
 func TestTicketAdoptCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		a, _, _ := w.locker(lockcore.Options{})
-		b, f, _ := w.locker(lockcore.Options{})
-		ticket := ticketOf(t, w.must(a.Acquire(t.Context(), "k", lockcore.Terms{})), time.Hour)
+		a, _, _ := w.Locker(lockcore.Options{})
+		b, f, _ := w.Locker(lockcore.Options{})
+		ticket := ticketOf(t, w.Must(a.Acquire(t.Context(), "k", lockcore.Terms{})), time.Hour)
 		mine := errors.New("my cause")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		f.Silence()

@@ -33,7 +33,7 @@ func (q *queue) acquire(ctx context.Context, i int) error {
 	}
 	q.keep(le, i, q.hold)
 	if err := le.Release(ctx); err != nil && !q.died {
-		q.t.Errorf("release: %v", err)
+		q.T.Errorf("release: %v", err)
 	}
 	return nil
 }
@@ -80,7 +80,7 @@ func (q *queue) claim(ctx context.Context, i int) error {
 		return err
 	case rec != nil:
 		if string(rec.Data) != "done" {
-			q.t.Errorf("call %d got the record %q", i, rec.Data)
+			q.T.Errorf("call %d got the record %q", i, rec.Data)
 		}
 		q.mu.Lock()
 		q.records++
@@ -88,11 +88,11 @@ func (q *queue) claim(ctx context.Context, i int) error {
 		return nil
 	}
 	if le.Attempt() != 2 {
-		q.t.Errorf("call %d has attempt %d, want 2", i, le.Attempt())
+		q.T.Errorf("call %d has attempt %d, want 2", i, le.Attempt())
 	}
 	q.keep(le, i, q.hold)
 	if err := le.Complete(ctx, []byte("done"), time.Hour); err != nil {
-		q.t.Errorf("complete: %v", err)
+		q.T.Errorf("complete: %v", err)
 	}
 	return nil
 }
@@ -103,8 +103,8 @@ func (q *queue) line(ctx context.Context, who int, call func(context.Context, in
 	for i := range inLine {
 		q.calls.Go(func() {
 			if i != who && who != everybody {
-				if err := call(q.t.Context(), i); err != nil {
-					q.t.Errorf("call %d: %v", i, err)
+				if err := call(q.T.Context(), i); err != nil {
+					q.T.Errorf("call %d: %v", i, err)
 				}
 				return
 			}
@@ -114,9 +114,9 @@ func (q *queue) line(ctx context.Context, who int, call func(context.Context, in
 			switch d := time.Since(q.ended); {
 			case err == nil:
 			case ctx.Err() == nil || !errors.Is(err, lockcore.ErrNotRun) || !errors.Is(err, context.Canceled):
-				q.t.Errorf("the canceled call: %v", err)
+				q.T.Errorf("the canceled call: %v", err)
 			case d > q.bound:
-				q.t.Errorf("the canceled call took %v to return", d)
+				q.T.Errorf("the canceled call took %v to return", d)
 			}
 		})
 		time.Sleep(2 * time.Millisecond)
@@ -126,7 +126,7 @@ func (q *queue) line(ctx context.Context, who int, call func(context.Context, in
 // settled checks that the calls of a were served in order of arrival. The key must be free or done
 // and not abandoned, and its queue empty.
 func (q *queue) settled(kind lockcore.Kind) {
-	t := q.t
+	t := q.T
 	if !slices.IsSorted(q.served) {
 		t.Errorf("served in the order %v", q.served)
 	}
@@ -148,44 +148,44 @@ func (q *queue) settled(kind lockcore.Kind) {
 
 // exclusive lets b hold the key, a wait for it, and b wait again behind a.
 func (q *queue) exclusive(ctx context.Context, who int) {
-	theirs := q.must(q.b.Acquire(q.t.Context(), "k", long))
+	theirs := q.Must(q.b.Acquire(q.T.Context(), "k", long))
 	q.line(ctx, who, q.acquire)
 	q.calls.Go(func() {
-		if err := q.acquire(q.t.Context(), -1); err != nil {
-			q.t.Errorf("b: %v", err)
+		if err := q.acquire(q.T.Context(), -1); err != nil {
+			q.T.Errorf("b: %v", err)
 		}
 	})
 	time.Sleep(20 * time.Millisecond)
 	q.keep(theirs, -1, q.hold)
-	_ = theirs.Release(q.t.Context())
+	_ = theirs.Release(q.T.Context())
 	q.calls.Wait()
 	q.took = time.Since(q.start)
 	if who >= 0 && q.granted < inLine+1 { // b has two holds
-		q.t.Errorf("%d holds", q.granted)
+		q.T.Errorf("%d holds", q.granted)
 	}
 	q.settled(lockcore.KindExclusive)
 }
 
 // once lets b run the key. The run completes, or it fails and a runs the key again.
 func (q *queue) once(ctx context.Context, who int, done bool) {
-	theirs, _, err := q.b.Claim(q.t.Context(), "k", lockcore.Claim{Terms: long})
+	theirs, _, err := q.b.Claim(q.T.Context(), "k", lockcore.Claim{Terms: long})
 	if err != nil {
-		q.t.Fatal(err)
+		q.T.Fatal(err)
 	}
 	q.line(ctx, who, q.claim)
 	time.Sleep(20 * time.Millisecond)
 	q.keep(theirs, -1, q.hold)
 	runs := 1
 	if done {
-		_ = theirs.Complete(q.t.Context(), []byte("done"), time.Hour)
+		_ = theirs.Complete(q.T.Context(), []byte("done"), time.Hour)
 	} else {
-		_ = theirs.Release(q.t.Context())
+		_ = theirs.Release(q.T.Context())
 		runs = 2
 	}
 	q.calls.Wait()
 	q.took = time.Since(q.start)
 	if q.granted > runs || who >= 0 && q.granted+q.records < inLine { // one call may have been canceled
-		q.t.Errorf("%d runs, %d records", q.granted, q.records)
+		q.T.Errorf("%d runs, %d records", q.granted, q.records)
 	}
 	q.settled(lockcore.KindOnce)
 }
@@ -254,7 +254,7 @@ func TestCancelAtHandOver(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					q := newQueue(t)
 					for range 50 {
-						le := q.must(q.a.Acquire(t.Context(), "k", noWait))
+						le := q.Must(q.a.Acquire(t.Context(), "k", noWait))
 						q.begins(le, everybody)
 						q.ends()
 						ctx, cancel := context.WithCancel(t.Context())

@@ -22,9 +22,9 @@ func TestTurnsCommands(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
-				l, _, count := w.locker(lockcore.Options{})
+				l, _, count := w.Locker(lockcore.Options{})
 				relay := func(n int) {
-					first := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+					first := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 					var wg sync.WaitGroup
 					for range n {
 						wg.Go(func() {

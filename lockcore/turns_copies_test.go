@@ -45,9 +45,9 @@ func newQueue(t *testing.T) *queue {
 	t.Helper()
 	q := &queue{world: newWorld(t), hold: hold, bound: 10 * oneWay}
 	terms := lockcore.Terms{Lease: 5 * time.Second}
-	q.a, q.faults, q.sent = q.locker(lockcore.Options{Terms: terms})
-	q.b, _, _ = q.locker(lockcore.Options{Terms: terms})
-	o := q.dial()
+	q.a, q.faults, q.sent = q.Locker(lockcore.Options{Terms: terms})
+	q.b, _, _ = q.Locker(lockcore.Options{Terms: terms})
+	o := q.Options()
 	o.Dialer = q.sent.Dial(q.faults.Dial(o.Dialer))
 	warm := redis.NewClient(o) // loads the scripts, and shows their names to the faults and the counter
 	for _, s := range wire.Scripts() {
@@ -81,13 +81,13 @@ func (q *queue) begins(le *lockcore.Lease, i int) {
 	}
 	q.granted++
 	if q.running {
-		q.t.Errorf("call %d has the key while another call has it", i)
+		q.T.Errorf("call %d has the key while another call has it", i)
 	}
 	if le.Token() <= q.token {
-		q.t.Errorf("token %d after %d", le.Token(), q.token)
+		q.T.Errorf("token %d after %d", le.Token(), q.token)
 	}
 	if le.Abandoned() && !q.died {
-		q.t.Error("Abandoned is true, but no run was abandoned")
+		q.T.Error("Abandoned is true, but no run was abandoned")
 	}
 	q.token, q.running = le.Token(), true
 }
@@ -102,15 +102,15 @@ func (q *queue) ends() {
 func (q *queue) batches(ctx context.Context) {
 	q.faults.Delay(oneWay)
 	q.hold = 5 * time.Millisecond
-	theirs := q.must(q.b.Acquire(q.t.Context(), "k", long))
+	theirs := q.Must(q.b.Acquire(q.T.Context(), "k", long))
 	q.line(ctx, everybody, q.acquire)
 	q.calls.Go(func() {
-		if err := q.acquire(q.t.Context(), -1); err != nil {
-			q.t.Errorf("b: %v", err)
+		if err := q.acquire(q.T.Context(), -1); err != nil {
+			q.T.Errorf("b: %v", err)
 		}
 	})
 	time.Sleep(20 * time.Millisecond)
-	_ = theirs.Release(q.t.Context())
+	_ = theirs.Release(q.T.Context())
 }
 
 // until returns when the number of grants has reached granted, or after 10 s.
@@ -221,7 +221,7 @@ func TestRotateTwice(t *testing.T) {
 					q.batches(t.Context())
 					args := <-copied
 					time.Sleep(after)
-					if err := q.rdb.Do(t.Context(), args...).Err(); err != nil {
+					if err := q.Redis.Do(t.Context(), args...).Err(); err != nil {
 						t.Error(err)
 					}
 					q.calls.Wait()
@@ -252,7 +252,7 @@ func TestDieInBatch(t *testing.T) {
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()
 					q.hold = 5 * time.Millisecond
-					theirs := q.must(q.b.Acquire(t.Context(), "k", long))
+					theirs := q.Must(q.b.Acquire(t.Context(), "k", long))
 					q.line(ctx, everybody, func(ctx context.Context, i int) error {
 						if i < inLine-1 {
 							return q.acquire(ctx, i)

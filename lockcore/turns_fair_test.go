@@ -25,7 +25,7 @@ func busyLockers(t *testing.T, w *world, n, goroutines int, hold time.Duration) 
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	for i := range counts {
-		l, _, _ := w.locker(lockcore.Options{})
+		l, _, _ := w.Locker(lockcore.Options{})
 		for range goroutines {
 			wg.Go(func() {
 				for ctx.Err() == nil {
@@ -85,12 +85,12 @@ func TestTurnsBounded(t *testing.T) {
 	testlevel.Campaign(t)
 	w := realWorld(t)
 	theirs, stop := busyLockers(t, w, 1, 1000, time.Millisecond)
-	l, _, _ := w.locker(lockcore.Options{})
+	l, _, _ := w.Locker(lockcore.Options{})
 	eventually(t, "100 holds of the other process", func() bool { return theirs()[0] > 100 })
 	var waits []int64 // holds of the other process while the one waiter waits
 	for range 100 {
 		before := theirs()[0]
-		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Minute}))
+		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Minute}))
 		waits = append(waits, theirs()[0]-before)
 		if err := le.Release(t.Context()); err != nil {
 			t.Error(err)
@@ -131,9 +131,9 @@ func TestTurnsNoBarging(t *testing.T) {
 	for name, waiting := range map[string]int{"released": 0, "batch over": 3} {
 		inTime(t, name, func(t *testing.T) {
 			w := newWorld(t)
-			a, _, _ := w.locker(lockcore.Options{})
-			b, faults, _ := w.locker(lockcore.Options{})
-			third, _, _ := w.locker(lockcore.Options{})
+			a, _, _ := w.Locker(lockcore.Options{})
+			b, faults, _ := w.Locker(lockcore.Options{})
+			third, _, _ := w.Locker(lockcore.Options{})
 			var last atomic.Int64 // token
 			var calls sync.WaitGroup
 			take := func(l *lockcore.Locker, terms lockcore.Terms, who string, first bool) {
@@ -151,8 +151,8 @@ func TestTurnsNoBarging(t *testing.T) {
 					t.Errorf("%s: %v", who, err)
 				}
 			}
-			le := w.must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
-			w.rdb.ScriptFlush(t.Context()) // the source of the script shows its name to the faults
+			le := w.Must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
+			w.Redis.ScriptFlush(t.Context()) // the source of the script shows its name to the faults
 			calls.Go(func() { take(b, lockcore.Terms{Wait: time.Minute}, "the waiter in the remote queue", true) })
 			lineUp(t, a, 1)
 			for i := range waiting {
@@ -186,8 +186,8 @@ func TestTurnsNoOvertaking(t *testing.T) {
 	for round := range 5 {
 		w := realWorld(t)
 		o := newEar()
-		l, _, _ := w.locker(lockcore.Options{Observer: o})
-		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+		l, _, _ := w.Locker(lockcore.Options{Observer: o})
+		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 		kinds := []lockcore.Terms{
 			{Wait: lockcore.Forever},
 			{Wait: time.Minute, Lease: 10 * time.Second},
@@ -260,8 +260,8 @@ func TestTurnsNoOvertaking(t *testing.T) {
 func TestTurnsNoWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, count := w.locker(lockcore.Options{})
-		le := w.must(l.Acquire(lockcore.WithTask(t.Context(), "the holder"), "k", lockcore.Terms{}))
+		l, _, count := w.Locker(lockcore.Options{})
+		le := w.Must(l.Acquire(lockcore.WithTask(t.Context(), "the holder"), "k", lockcore.Terms{}))
 		count.Reset()
 		start := time.Now()
 		_, err := l.Acquire(t.Context(), "k", noWait)

@@ -90,7 +90,7 @@ func newRelay(t *testing.T, w *world, l *lockcore.Locker, e *ear, first lockcore
 	clear(e.heard)
 	e.mu.Unlock()
 	r := &relay{world: w, l: l, ear: e}
-	r.first = w.must(l.Acquire(e.call(lockcore.WithTask(t.Context(), "task 0"), 0), "k", first))
+	r.first = w.Must(l.Acquire(e.call(lockcore.WithTask(t.Context(), "task 0"), 0), "k", first))
 	for i, terms := range then {
 		got := make(chan *lockcore.Lease, 1)
 		r.next = append(r.next, got)
@@ -110,21 +110,21 @@ func newRelay(t *testing.T, w *world, l *lockcore.Locker, e *ear, first lockcore
 
 // grant returns the id of the grant that Redis has.
 func (r *relay) grant() string {
-	r.t.Helper()
-	fields, err := redistest.Fields(r.t.Context(), r.rdb, storedNames(lockcore.KindExclusive, "k")[0])
+	r.T.Helper()
+	fields, err := redistest.Fields(r.T.Context(), r.Redis, storedNames(lockcore.KindExclusive, "k")[0])
 	id := fields["h"]
 	if err != nil {
-		r.t.Error(err)
+		r.T.Error(err)
 	}
 	return id
 }
 
 // pass releases le, and returns the lease of the next call and whether the key was handed off.
 func (r *relay) pass(le *lockcore.Lease, i int) (next *lockcore.Lease, handed bool) {
-	r.t.Helper()
+	r.T.Helper()
 	before := r.grant()
-	if err := le.Release(r.t.Context()); err != nil {
-		r.t.Error(err)
+	if err := le.Release(r.T.Context()); err != nil {
+		r.T.Error(err)
 	}
 	next = <-r.next[i]
 	return next, r.grant() == before
@@ -146,7 +146,7 @@ func handedOver(t *testing.T, start func() *relay) (*relay, *lockcore.Lease) {
 func relays(t *testing.T, first lockcore.Terms, then ...lockcore.Terms) func() *relay {
 	t.Helper()
 	w, e := newWorld(t), newEar()
-	l, _, _ := w.locker(lockcore.Options{Observer: e})
+	l, _, _ := w.Locker(lockcore.Options{Observer: e})
 	return func() *relay { return newRelay(t, w, l, e, first, then...) }
 }
 
@@ -175,7 +175,7 @@ func TestTurnsOwnLease(t *testing.T) {
 					}
 				}
 				le, handed := r.pass(r.first, 0)
-				if left := r.left(r.l, "k"); handed || left > test.then.Lease || left < test.then.Lease-2*time.Second {
+				if left := r.Left(r.l, "k"); handed || left > test.then.Lease || left < test.then.Lease-2*time.Second {
 					t.Errorf("handed off: %v, want false; of the lease of %v remain %v", handed, test.then.Lease, left)
 				}
 				if le.Token() <= r.first.Token() {
@@ -255,7 +255,7 @@ func TestTurnsEvents(t *testing.T) {
 func TestTurnsInspect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, le := handedOver(t, relays(t, lockcore.Terms{}, lockcore.Terms{}))
-		elsewhere, _, _ := r.locker(lockcore.Options{})
+		elsewhere, _, _ := r.Locker(lockcore.Options{})
 		start := time.Now()
 		for {
 			h, err := elsewhere.Inspect(t.Context(), lockcore.KindExclusive, "k")

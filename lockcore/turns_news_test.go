@@ -12,22 +12,15 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// giveOnce opens the connections and loads the scripts.
-func (w *world) giveOnce(l *lockcore.Locker) {
-	for range 3 {
-		_ = w.must(l.Acquire(context.Background(), "warm", noWait)).Release(context.Background())
-	}
-}
-
 // The ctx of some calls ends before Redis replies. The calls behind them do not get ErrUnavailable
 // for that.
 func TestTurnsCanceledAskers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, faults, _ := w.locker(lockcore.Options{})
-		other, _, _ := w.locker(lockcore.Options{})
-		w.giveOnce(l)
-		theirs := w.must(other.Acquire(t.Context(), "k", lockcore.Terms{}))
+		l, faults, _ := w.Locker(lockcore.Options{})
+		other, _, _ := w.Locker(lockcore.Options{})
+		w.Warm(l)
+		theirs := w.Must(other.Acquire(t.Context(), "k", lockcore.Terms{}))
 		faults.Delay(150 * time.Millisecond)
 		var all sync.WaitGroup
 		do := func(name string, d time.Duration, terms lockcore.Terms) {
@@ -63,16 +56,16 @@ func TestTurnsCanceledAskers(t *testing.T) {
 func TestTurnsUnusedGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, faults, _ := w.locker(lockcore.Options{})
-		other, _, _ := w.locker(lockcore.Options{})
-		w.giveOnce(l)
+		l, faults, _ := w.Locker(lockcore.Options{})
+		other, _, _ := w.Locker(lockcore.Options{})
+		w.Warm(l)
 		faults.Delay(50 * time.Millisecond)
 		ctx, cancel := context.WithCancel(lockcore.WithTask(t.Context(), "task A"))
 		var all sync.WaitGroup
 		all.Go(func() { _, _ = l.Acquire(ctx, "k", long) })
 		synctest.Wait()
 		all.Go(func() {
-			le := w.must(l.Acquire(lockcore.WithTask(t.Context(), "task B"), "k", long))
+			le := w.Must(l.Acquire(lockcore.WithTask(t.Context(), "task B"), "k", long))
 			time.Sleep(time.Minute)
 			_ = le.Release(t.Context())
 		})
@@ -92,9 +85,9 @@ func TestTurnsUnusedGrant(t *testing.T) {
 func TestTurnsOldMismatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, faults, _ := w.locker(lockcore.Options{})
-		other, _, _ := w.locker(lockcore.Options{})
-		w.giveOnce(l)
+		l, faults, _ := w.Locker(lockcore.Options{})
+		other, _, _ := w.Locker(lockcore.Options{})
+		w.Warm(l)
 		theirs := claim(t.Context(), other, "a")
 		var all sync.WaitGroup
 		all.Go(func() {
@@ -138,11 +131,11 @@ func TestTurnsObserverPanicsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		p := &panicky{on: func(e lockcore.Event) bool { _, ok := e.(lockcore.Waiting); return ok }}
-		l, faults, _ := w.locker(lockcore.Options{Observer: p})
-		w.giveOnce(l)
+		l, faults, _ := w.Locker(lockcore.Options{Observer: p})
+		w.Warm(l)
 		faults.Delay(50 * time.Millisecond)
 		first := make(chan *lockcore.Lease)
-		go func() { first <- w.must(l.Acquire(t.Context(), "k", long)) }()
+		go func() { first <- w.Must(l.Acquire(t.Context(), "k", long)) }()
 		synctest.Wait() // it sends a request
 		p.armed.Store(true)
 		recovered := make(chan any)
@@ -155,7 +148,7 @@ func TestTurnsObserverPanicsLate(t *testing.T) {
 			t.Error("the Observer did not panic")
 		}
 		_ = le.Release(t.Context())
-		_ = w.must(l.Acquire(t.Context(), "k", noWait)).Release(t.Context())
+		_ = w.Must(l.Acquire(t.Context(), "k", noWait)).Release(t.Context())
 	})
 }
 
@@ -169,10 +162,10 @@ func TestTurnsObserverPanics(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				p := &panicky{on: on}
-				l, _, _ := w.locker(lockcore.Options{Observer: p})
-				other, _, _ := w.locker(lockcore.Options{})
-				w.giveOnce(l)
-				first := w.must(l.Acquire(t.Context(), "k", noWait))
+				l, _, _ := w.Locker(lockcore.Options{Observer: p})
+				other, _, _ := w.Locker(lockcore.Options{})
+				w.Warm(l)
+				first := w.Must(l.Acquire(t.Context(), "k", noWait))
 				p.armed.Store(true)
 				done := make(chan any)
 				go func() {
@@ -187,7 +180,7 @@ func TestTurnsObserverPanics(t *testing.T) {
 				if h.State == lockcore.StateHeld {
 					t.Errorf("held after 10 min: %+v, %v", h, err)
 				}
-				_ = w.must(l.Acquire(t.Context(), "k", noWait)).Release(t.Context())
+				_ = w.Must(l.Acquire(t.Context(), "k", noWait)).Release(t.Context())
 			})
 		})
 	}

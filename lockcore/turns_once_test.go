@@ -30,7 +30,7 @@ func TestTurnsRecord(t *testing.T) {
 	testlevel.Full(t)
 	const waiters = 100
 	w, e := realWorld(t), newEar()
-	l, _, count := w.locker(lockcore.Options{Observer: e})
+	l, _, count := w.Locker(lockcore.Options{Observer: e})
 	first := claim(t.Context(), l, "a")
 	if first.lease == nil {
 		t.Fatal(first.err)
@@ -80,8 +80,8 @@ func TestTurnsMismatch(t *testing.T) {
 	for _, elsewhere := range []bool{false, true} {
 		t.Run(fmt.Sprint("elsewhere: ", elsewhere), func(t *testing.T) {
 			w, e := realWorld(t), newEar()
-			l, _, _ := w.locker(lockcore.Options{Observer: e})
-			other, _, _ := w.locker(lockcore.Options{})
+			l, _, _ := w.Locker(lockcore.Options{Observer: e})
+			other, _, _ := w.Locker(lockcore.Options{})
 			first := claim(t.Context(), map[bool]*lockcore.Locker{true: other, false: l}[elsewhere], "") // an empty fingerprint matches all
 			if first.lease == nil {
 				t.Fatal(first.err)

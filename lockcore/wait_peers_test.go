@@ -21,14 +21,14 @@ import (
 func (p *peerPair) take(l *lockcore.Locker, key string, wait time.Duration) <-chan time.Time {
 	got := make(chan time.Time, 1)
 	go func() {
-		le, err := l.Acquire(p.t.Context(), key, lockcore.Terms{Wait: wait})
+		le, err := l.Acquire(p.T.Context(), key, lockcore.Terms{Wait: wait})
 		if err != nil {
-			p.t.Errorf("%q: %v", key, err)
+			p.T.Errorf("%q: %v", key, err)
 			got <- time.Now().Add(time.Hour)
 			return
 		}
 		got <- time.Now()
-		_ = le.Release(p.t.Context())
+		_ = le.Release(p.T.Context())
 	}()
 	return got
 }
@@ -38,7 +38,7 @@ func (p *peerPair) take(l *lockcore.Locker, key string, wait time.Duration) <-ch
 func TestPeer_asynqDeadHolderIsFoundLate(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		for _, lease := range []time.Duration{1500 * time.Millisecond, 7 * time.Second, 30 * time.Second, 61 * time.Second} {
-			dead := p.must(p.a.Acquire(t.Context(), lease.String(), lockcore.Terms{Lease: lease, NoRenew: true}))
+			dead := p.Must(p.a.Acquire(t.Context(), lease.String(), lockcore.Terms{Lease: lease, NoRenew: true}))
 			start := time.Now()
 			if d := (<-p.take(p.b, lease.String(), time.Hour)).Sub(start); d < lease || d > lease+250*time.Millisecond {
 				t.Errorf("a lease of %v, acquired after %v", lease, d)
@@ -52,8 +52,8 @@ func TestPeer_asynqDeadHolderIsFoundLate(t *testing.T) {
 // waiter gets the key at once.
 func TestPeer_redissonDeadWaiterAtTheHead(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
-		third, _, _ := p.locker(lockcore.Options{})
-		le := p.must(p.b.Acquire(t.Context(), "k", lockcore.Terms{}))
+		third, _, _ := p.Locker(lockcore.Options{})
+		le := p.Must(p.b.Acquire(t.Context(), "k", lockcore.Terms{}))
 		ctx, cancel := context.WithCancel(t.Context())
 		dead := make(chan struct{})
 		go func() {
@@ -79,10 +79,10 @@ func TestPeer_redissonDeadWaiterAtTheHead(t *testing.T) {
 // key with its next request, and the holder loses it at its next renewal.
 func TestPeer_redissonKeyDeletedByHand(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
-		le := p.must(p.b.Acquire(t.Context(), "k", lockcore.Terms{}))
+		le := p.Must(p.b.Acquire(t.Context(), "k", lockcore.Terms{}))
 		got := p.take(p.a, "k", time.Minute)
 		time.Sleep(5 * time.Second)
-		p.memory.Redis.FlushAll()
+		p.Memory.Redis.FlushAll()
 		deleted := time.Now()
 		if d := (<-got).Sub(deleted); d > 2500*time.Millisecond {
 			t.Errorf("acquired after %v", d)
@@ -100,14 +100,14 @@ func TestPeer_redissonKeyDeletedByHand(t *testing.T) {
 func TestPeer_redissonKeysThatStay(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		for i := range 200 {
-			_ = p.must(p.a.Acquire(t.Context(), fmt.Sprint(i), noWait)).Release(t.Context())
+			_ = p.Must(p.a.Acquire(t.Context(), fmt.Sprint(i), noWait)).Release(t.Context())
 		}
-		died := p.must(p.a.Acquire(t.Context(), "holder", lockcore.Terms{NoRenew: true}))
-		le := p.must(p.b.Acquire(t.Context(), "waiter", lockcore.Terms{NoRenew: true}))
+		died := p.Must(p.a.Acquire(t.Context(), "holder", lockcore.Terms{NoRenew: true}))
+		le := p.Must(p.b.Acquire(t.Context(), "waiter", lockcore.Terms{NoRenew: true}))
 		var dead sync.WaitGroup
 		dead.Go(func() { _, _ = p.a.Acquire(t.Context(), "waiter", lockcore.Terms{Wait: time.Minute}) })
 		time.Sleep(time.Second)
-		if keys := p.memory.Redis.Keys(); len(keys) != 203 {
+		if keys := p.Memory.Redis.Keys(); len(keys) != 203 {
 			t.Errorf("inconclusive: %d keys, want 202 and a queue", len(keys))
 		}
 		p.faults.Down()
@@ -116,7 +116,7 @@ func TestPeer_redissonKeysThatStay(t *testing.T) {
 		_ = p.a.Close(crashed)
 		dead.Wait()
 		time.Sleep(25 * time.Hour)
-		if keys := p.memory.Redis.Keys(); len(keys) > 0 {
+		if keys := p.Memory.Redis.Keys(); len(keys) > 0 {
 			t.Errorf("after 25 h Redis still has %q", keys)
 		}
 		p.faults.Heal()
@@ -129,7 +129,7 @@ func TestPeer_redissonKeysThatStay(t *testing.T) {
 // next call continues when the leader gives up.
 func TestPeer_rueidislockAskerGivesUp(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
-		le := p.must(p.b.Acquire(t.Context(), "k", lockcore.Terms{}))
+		le := p.Must(p.b.Acquire(t.Context(), "k", lockcore.Terms{}))
 		var got <-chan time.Time
 		var quit sync.WaitGroup
 		for i := range 5 { // each sends requests until its time ends, and then the next one is the leader
@@ -182,11 +182,11 @@ func TestPeer_rueidislockRecordWithoutAWord(t *testing.T) {
 // not handed off.
 func TestPeer_etcdWaiterOfALostLease(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
-		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{}))
+		le := p.Must(p.a.Acquire(t.Context(), "k", lockcore.Terms{}))
 		got := p.take(p.a, "k", time.Minute)
 		synctest.Wait()
-		p.memory.Redis.FlushAll()
-		theirs := p.must(p.b.Acquire(t.Context(), "k", noWait))
+		p.Memory.Redis.FlushAll()
+		theirs := p.Must(p.b.Acquire(t.Context(), "k", noWait))
 		locktest.Lose(le.Context())
 		_ = le.Release(t.Context())
 		time.Sleep(5 * time.Second)
@@ -209,12 +209,12 @@ func TestPeer_etcdWaiterOfALostLease(t *testing.T) {
 // stays abandoned if a call took it over and did not run.
 func TestPeer_asynqOrphanForgotten(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
-		third, _, _ := p.locker(lockcore.Options{})
+		third, _, _ := p.Locker(lockcore.Options{})
 		le, _, err := third.Claim(t.Context(), "k", lockcore.Claim{Terms: lockcore.Terms{Lease: time.Second, NoRenew: true}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = p.must(p.a.Acquire(t.Context(), "warm", noWait)).Release(t.Context())
+		_ = p.Must(p.a.Acquire(t.Context(), "warm", noWait)).Release(t.Context())
 		time.Sleep(time.Minute)
 		ctx, cancel := context.WithCancel(t.Context())
 		p.faults.SilenceReplies()
@@ -238,8 +238,8 @@ func TestPeer_asynqOrphanForgotten(t *testing.T) {
 // later call would report.
 func TestPeer_redsyncEndOfACanceledCall(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
-		_ = p.must(p.a.Acquire(t.Context(), "warm", noWait)).Release(t.Context())
-		held := p.must(p.b.Acquire(t.Context(), "k", lockcore.Terms{}))
+		_ = p.Must(p.a.Acquire(t.Context(), "warm", noWait)).Release(t.Context())
+		held := p.Must(p.b.Acquire(t.Context(), "k", lockcore.Terms{}))
 		p.faults.Delay(100 * time.Millisecond) // one way, so the first reply arrives after 200 ms
 		stop := errors.New("stop")
 		var calls sync.WaitGroup

@@ -13,19 +13,17 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-var long = lockcore.Terms{Wait: time.Hour}
-
 // Processes take turns, the calls of a process are served in order of arrival, and each release
 // wakes one waiter only.
 func TestWaitInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		a, _, ca := w.locker(lockcore.Options{})
-		b, _, cb := w.locker(lockcore.Options{})
+		a, _, ca := w.Locker(lockcore.Options{})
+		b, _, cb := w.Locker(lockcore.Options{})
 		var mu sync.Mutex
 		var order []int
 		var wg sync.WaitGroup
-		first := w.must(a.Acquire(t.Context(), "k", long))
+		first := w.Must(a.Acquire(t.Context(), "k", long))
 		for i := range 20 {
 			l := []*lockcore.Locker{a, b}[i%2]
 			wg.Go(func() {
@@ -66,9 +64,9 @@ func TestWaitInOrder(t *testing.T) {
 func TestWaitWithoutMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		a, _, _ := w.locker(lockcore.Options{})
-		b, faults, _ := w.locker(lockcore.Options{})
-		le := w.must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
+		a, _, _ := w.Locker(lockcore.Options{})
+		b, faults, _ := w.Locker(lockcore.Options{})
+		le := w.Must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
 		got := make(chan time.Duration)
 		wait := func() {
 			start := time.Now()
@@ -87,7 +85,7 @@ func TestWaitWithoutMessages(t *testing.T) {
 		if d := time.Since(released); d > time.Millisecond {
 			t.Errorf("the waiter got the key after %v", d)
 		}
-		le = w.must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
+		le = w.Must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
 		go wait()
 		time.Sleep(1500 * time.Millisecond)
 		faults.SilenceReplies()
@@ -106,13 +104,13 @@ func TestWaitWithoutMessages(t *testing.T) {
 func TestWaitForDeadHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		a, faults, _ := w.locker(lockcore.Options{})
-		b, _, _ := w.locker(lockcore.Options{})
-		dead := w.must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
+		a, faults, _ := w.Locker(lockcore.Options{})
+		b, _, _ := w.Locker(lockcore.Options{})
+		dead := w.Must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
 		time.Sleep(time.Minute)
 		faults.Silence()
 		start := time.Now()
-		le := w.must(b.Acquire(t.Context(), "k", long))
+		le := w.Must(b.Acquire(t.Context(), "k", long))
 		if d := time.Since(start); d > 30*time.Second+250*time.Millisecond {
 			t.Errorf("acquired after %v", d)
 		}
@@ -129,9 +127,9 @@ func TestWaitForDeadHolder(t *testing.T) {
 func TestWaitInVain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		a, _, _ := w.locker(lockcore.Options{})
-		b, _, _ := w.locker(lockcore.Options{})
-		le := w.must(a.Acquire(lockcore.WithTask(t.Context(), "job-1"), "k", lockcore.Terms{}))
+		a, _, _ := w.Locker(lockcore.Options{})
+		b, _, _ := w.Locker(lockcore.Options{})
+		le := w.Must(a.Acquire(lockcore.WithTask(t.Context(), "job-1"), "k", lockcore.Terms{}))
 		time.Sleep(3 * time.Second)
 		start := time.Now()
 		_, err := b.Acquire(t.Context(), "k", lockcore.Terms{Wait: 10 * time.Second})
@@ -165,10 +163,10 @@ func TestWaitInVain(t *testing.T) {
 func TestWaitPassesTurnOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		a, _, _ := w.locker(lockcore.Options{})
-		b, faults, _ := w.locker(lockcore.Options{})
-		c, _, _ := w.locker(lockcore.Options{})
-		le := w.must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
+		a, _, _ := w.Locker(lockcore.Options{})
+		b, faults, _ := w.Locker(lockcore.Options{})
+		c, _, _ := w.Locker(lockcore.Options{})
+		le := w.Must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
 		ctx, cancel := context.WithCancel(t.Context())
 		gaveUp := make(chan error)
 		go func() { _, err := b.Acquire(ctx, "k", long); gaveUp <- err }()
@@ -202,14 +200,14 @@ func TestWaitPassesTurnOn(t *testing.T) {
 func TestWakeForged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		a, _, _ := w.locker(lockcore.Options{})
-		b, _, count := w.locker(lockcore.Options{})
-		_ = w.must(b.Acquire(t.Context(), "k", noWait)).Release(t.Context()) // shows the names of the scripts to the counter
-		le := w.must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
+		a, _, _ := w.Locker(lockcore.Options{})
+		b, _, count := w.Locker(lockcore.Options{})
+		_ = w.Must(b.Acquire(t.Context(), "k", noWait)).Release(t.Context()) // shows the names of the scripts to the counter
+		le := w.Must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
 		refused := make(chan error)
 		go func() { _, err := b.Acquire(t.Context(), "k", lockcore.Terms{Wait: 10 * time.Second}); refused <- err }()
 		time.Sleep(time.Second)
-		queue := w.memory.Redis
+		queue := w.Memory.Redis
 		members, err := queue.ZMembers("holdfast:2:x:{k}:q")
 		if err != nil || len(members) != 1 {
 			t.Fatal(members, err)
@@ -218,14 +216,14 @@ func TestWakeForged(t *testing.T) {
 		channel, request := "holdfast:2:wake:"+members[0][:id], members[0][id:]
 		count.Reset()
 		for range 5000 {
-			w.rdb.Publish(t.Context(), channel, "w"+request)
+			w.Redis.Publish(t.Context(), channel, "w"+request)
 			time.Sleep(time.Millisecond)
 		}
 		if n := count.Count("acquire"); n == 0 || n > 60 {
 			t.Errorf("5000 forged notifications caused %d requests", n)
 		}
 		for _, m := range []string{"", "w", "v", "x", strings.Repeat("w", 1000), "v" + request} {
-			w.rdb.Publish(t.Context(), channel, m)
+			w.Redis.Publish(t.Context(), channel, m)
 		}
 		if err := <-refused; !errors.Is(err, lockcore.ErrBusy) {
 			t.Error(err)
@@ -240,11 +238,11 @@ func TestWakeForged(t *testing.T) {
 func TestWakeSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		a, _, _ := w.locker(lockcore.Options{})
-		b, _, count := w.locker(lockcore.Options{})
+		a, _, _ := w.Locker(lockcore.Options{})
+		b, _, count := w.Locker(lockcore.Options{})
 		var wg sync.WaitGroup
 		for _, key := range []string{"x", "y", "z"} {
-			le := w.must(a.Acquire(t.Context(), key, lockcore.Terms{}))
+			le := w.Must(a.Acquire(t.Context(), key, lockcore.Terms{}))
 			wg.Go(func() {
 				le, err := b.Acquire(t.Context(), key, long)
 				if err != nil {
@@ -253,7 +251,7 @@ func TestWakeSubscription(t *testing.T) {
 				_ = le.Release(t.Context())
 			})
 			time.Sleep(time.Second)
-			if n := len(w.memory.Redis.PubSubChannels("*b*")); n > 2 {
+			if n := len(w.Memory.Redis.PubSubChannels("*b*")); n > 2 {
 				t.Errorf("%d channels", n)
 			}
 			_ = le.Release(t.Context())
@@ -263,7 +261,7 @@ func TestWakeSubscription(t *testing.T) {
 			t.Errorf("subscribed %d times, want once", n)
 		}
 		time.Sleep(90 * time.Second)
-		if ch := w.memory.Redis.PubSubChannels("holdfast:2:wake:*"); len(ch) != 0 {
+		if ch := w.Memory.Redis.PubSubChannels("holdfast:2:wake:*"); len(ch) != 0 {
 			t.Errorf("still subscribed to %v", ch)
 		}
 	})
@@ -273,12 +271,12 @@ func TestWakeSubscription(t *testing.T) {
 func TestIdleIsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, _, count := w.locker(lockcore.Options{})
+		l, _, count := w.Locker(lockcore.Options{})
 		time.Sleep(time.Hour)
 		if c := count.Commands(); len(c) != 0 {
 			t.Errorf("sent %v", c)
 		}
-		le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 		time.Sleep(time.Minute)
 		_ = le.Release(t.Context())
 		time.Sleep(2 * time.Minute)

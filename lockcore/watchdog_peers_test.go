@@ -25,10 +25,10 @@ func peers(t *testing.T, test func(t *testing.T, p *peerPair)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		p := &peerPair{world: newWorld(t)}
-		p.t = t
-		l, faults, count := p.locker(lockcore.Options{})
+		p.T = t
+		l, faults, count := p.Locker(lockcore.Options{})
 		p.a, p.faults, p.sent = l, faults, count
-		p.b, _, _ = p.locker(lockcore.Options{})
+		p.b, _, _ = p.Locker(lockcore.Options{})
 		client := p.client(faults, count)
 		for _, s := range wire.Scripts() { // shows the names of the scripts to the faults and the counter
 			_ = client.ScriptLoad(t.Context(), s.Text)
@@ -44,17 +44,17 @@ func peers(t *testing.T, test func(t *testing.T, p *peerPair)) {
 // from the time at which its command was sent.
 func TestPeer_etcdDeadlineFromTheReply(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
-		_ = p.must(p.a.Acquire(t.Context(), "warm", noWait)).Release(t.Context()) // opens the connection, because a dial would fail
+		_ = p.Must(p.a.Acquire(t.Context(), "warm", noWait)).Release(t.Context()) // opens the connection, because a dial would fail
 		p.faults.SilenceReplies()
 		time.AfterFunc(900*time.Millisecond, p.faults.Heal)
-		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 5 * time.Second, NoRenew: true}))
+		le := p.Must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 5 * time.Second, NoRenew: true}))
 		<-le.Context().Done()
-		if left := p.left(p.b, "k"); left < 500*time.Millisecond {
+		if left := p.Left(p.b, "k"); left < 500*time.Millisecond {
 			t.Errorf("granted by a late reply: canceled %v before the end of the lease, want a tenth of it", left)
 		}
 		_ = le.Release(t.Context())
 
-		le = p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{}))
+		le = p.Must(p.a.Acquire(t.Context(), "k", lockcore.Terms{}))
 		time.Sleep(12 * time.Second)
 		before := p.sent.Count("renew")
 		p.faults.SilenceReplies()
@@ -66,7 +66,7 @@ func TestPeer_etcdDeadlineFromTheReply(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		p.faults.Silence()
 		<-le.Context().Done()
-		if left := p.left(p.b, "k"); left < 3*time.Second {
+		if left := p.Left(p.b, "k"); left < 3*time.Second {
 			t.Errorf("renewed by a late reply: canceled %v before the end of the lease, want a tenth of it", left)
 		}
 		p.faults.Heal()
@@ -77,7 +77,7 @@ func TestPeer_etcdDeadlineFromTheReply(t *testing.T) {
 // Redisson 3.14.0 (#3194) and 3.12.1: renewals end after a reconnect. Here they continue.
 func TestPeer_redissonWatchdogAfterReconnect(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
-		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{}))
+		le := p.Must(p.a.Acquire(t.Context(), "k", lockcore.Terms{}))
 		for range 100 {
 			time.Sleep(7 * time.Second)
 			p.faults.Cut()
@@ -91,11 +91,11 @@ func TestPeer_redissonWatchdogAfterReconnect(t *testing.T) {
 func TestPeer_redissonWatchdogAfterOneError(t *testing.T) {
 	for _, text := range []string{"LOADING Redis is loading the dataset in memory", "BUSY Redis is busy running a script", "NOPERM this user has no permissions", "ERR unknown"} {
 		peers(t, func(t *testing.T, p *peerPair) {
-			le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{}))
+			le := p.Must(p.a.Acquire(t.Context(), "k", lockcore.Terms{}))
 			for range 5 {
-				p.memory.Redis.SetError(text)
+				p.Memory.Redis.SetError(text)
 				time.Sleep(12 * time.Second)
-				p.memory.Redis.SetError("")
+				p.Memory.Redis.SetError("")
 				time.Sleep(12 * time.Second)
 			}
 			p.stillHeld(le)
@@ -108,7 +108,7 @@ func TestPeer_redissonWatchdogAfterOneError(t *testing.T) {
 func TestPeer_dynamolockAmbiguousHeartbeat(t *testing.T) {
 	for name, plant := range faultKinds {
 		peers(t, func(t *testing.T, p *peerPair) {
-			le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{}))
+			le := p.Must(p.a.Acquire(t.Context(), "k", lockcore.Terms{}))
 			f := plant(p.faults, faulty.Script("renew"))
 			time.Sleep(15 * time.Second)
 			if !struckBy(f) {
@@ -125,8 +125,8 @@ func TestPeer_dynamolockAmbiguousHeartbeat(t *testing.T) {
 // is.
 func TestPeer_redissonWatchdogAfterReentry(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
-		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{}))
-		inner := p.must(p.a.Acquire(le.Context(), "k", lockcore.Terms{Lease: time.Second, NoRenew: true}))
+		le := p.Must(p.a.Acquire(t.Context(), "k", lockcore.Terms{}))
+		inner := p.Must(p.a.Acquire(le.Context(), "k", lockcore.Terms{Lease: time.Second, NoRenew: true}))
 		time.Sleep(time.Minute)
 		_ = inner.Release(t.Context())
 		time.Sleep(time.Hour)
@@ -138,13 +138,13 @@ func TestPeer_redissonWatchdogAfterReentry(t *testing.T) {
 // is sent in full if the server does not know it.
 func TestPeer_redissonForgottenScripts(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
-		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{}))
+		le := p.Must(p.a.Acquire(t.Context(), "k", lockcore.Terms{}))
 		for range 200 {
 			time.Sleep(5 * time.Second)
-			if left := p.left(p.b, "k"); left < 19*time.Second {
+			if left := p.Left(p.b, "k"); left < 19*time.Second {
 				t.Fatalf("the remaining lease is %v: it was not renewed in the same round", left)
 			}
-			if err := p.rdb.ScriptFlush(t.Context()).Err(); err != nil {
+			if err := p.Redis.ScriptFlush(t.Context()).Err(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -156,17 +156,17 @@ func TestPeer_redissonForgottenScripts(t *testing.T) {
 // next holder, and renewals continue. Here a late renewal changes nothing, and no more follow.
 func TestPeer_redissonRenewalAfterUnlock(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
-		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{}))
+		le := p.Must(p.a.Acquire(t.Context(), "k", lockcore.Terms{}))
 		held := p.faults.Hold(faulty.Script("renew"))
 		<-held.Struck()
 		if err := le.Release(t.Context()); err != nil {
 			t.Error(err)
 		}
-		next := p.must(p.b.Acquire(t.Context(), "k", lockcore.Terms{Lease: 20 * time.Second, NoRenew: true}))
+		next := p.Must(p.b.Acquire(t.Context(), "k", lockcore.Terms{Lease: 20 * time.Second, NoRenew: true}))
 		time.Sleep(10 * time.Second)
 		held.Deliver()
 		time.Sleep(time.Second)
-		if left := p.left(p.b, "k"); left > 9*time.Second {
+		if left := p.Left(p.b, "k"); left > 9*time.Second {
 			t.Errorf("a late renewal of the previous hold extended the lease: %v left", left)
 		}
 		_ = next.Release(t.Context())
@@ -182,7 +182,7 @@ func TestPeer_redissonRenewalAfterUnlock(t *testing.T) {
 // such a grant is withdrawn.
 func TestPeer_redissonInterruptedIsRenewed(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
-		_ = p.must(p.a.Acquire(t.Context(), "k", noWait)).Release(t.Context())
+		_ = p.Must(p.a.Acquire(t.Context(), "k", noWait)).Release(t.Context())
 		p.faults.Delay(100 * time.Millisecond)
 		for after := range 25 { // at each moment of the round trip
 			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(after)*10*time.Millisecond)
@@ -191,7 +191,7 @@ func TestPeer_redissonInterruptedIsRenewed(t *testing.T) {
 			}
 			cancel()
 			time.Sleep(time.Second)
-			_ = p.must(p.b.Acquire(t.Context(), "k", noWait)).Release(t.Context())
+			_ = p.Must(p.b.Acquire(t.Context(), "k", noWait)).Release(t.Context())
 		}
 		for n := int64(1); ; n++ { // and at each call of its Err, so also between the reply of the grant and its use
 			inner, cancel := context.WithCancel(t.Context())
@@ -203,7 +203,7 @@ func TestPeer_redissonInterruptedIsRenewed(t *testing.T) {
 			}
 			cancel()
 			time.Sleep(time.Second)
-			_ = p.must(p.b.Acquire(t.Context(), "k", noWait)).Release(t.Context())
+			_ = p.Must(p.b.Acquire(t.Context(), "k", noWait)).Release(t.Context())
 			if last {
 				break
 			}
@@ -236,9 +236,9 @@ func (c *canceledAtLook) Err() error {
 // request a bound. Here MaxHold is one.
 func TestPeer_redlockNetOrphansRenewedForAWeek(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
-		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{MaxHold: time.Hour}))
+		le := p.Must(p.a.Acquire(t.Context(), "k", lockcore.Terms{MaxHold: time.Hour}))
 		time.Sleep(2 * time.Hour) // and the handler does not read its ctx
-		next := p.must(p.b.Acquire(t.Context(), "k", noWait))
+		next := p.Must(p.b.Acquire(t.Context(), "k", noWait))
 		if err := le.Release(t.Context()); !errors.Is(err, lockcore.ErrMaxHold) {
 			t.Error(err)
 		}
@@ -250,7 +250,7 @@ func TestPeer_redlockNetOrphansRenewedForAWeek(t *testing.T) {
 // ends the hold of a handler that does not call Beat.
 func TestPeer_redissonFeedTheDog(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
-		le := p.must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Stall: time.Minute}))
+		le := p.Must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Stall: time.Minute}))
 		for range 60 {
 			time.Sleep(50 * time.Second)
 			lockcore.Beat(le.Context())
@@ -259,7 +259,7 @@ func TestPeer_redissonFeedTheDog(t *testing.T) {
 			t.Error("the hold ended although its handler called Beat")
 		}
 		time.Sleep(time.Hour)
-		next := p.must(p.b.Acquire(t.Context(), "k", noWait))
+		next := p.Must(p.b.Acquire(t.Context(), "k", noWait))
 		if err := le.Release(t.Context()); !errors.Is(err, lockcore.ErrStalled) {
 			t.Error(err)
 		}
@@ -273,9 +273,9 @@ func TestPeer_redissonNodesInTurn(t *testing.T) {
 	testlevel.Full(t)
 	peers(t, func(t *testing.T, p *peerPair) {
 		heard := new(passes)
-		l, faults, _ := p.locker(lockcore.Options{Observer: heard})
+		l, faults, _ := p.Locker(lockcore.Options{Observer: heard})
 		for i := range 2700 { // more than half are due in the first pass, which is more than a batch
-			le := p.must(l.Acquire(t.Context(), fmt.Sprint(i), lockcore.Terms{}))
+			le := p.Must(l.Acquire(t.Context(), fmt.Sprint(i), lockcore.Terms{}))
 			defer func() {
 				if err := le.Release(t.Context()); err != nil {
 					t.Error(err)

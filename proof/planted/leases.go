@@ -49,7 +49,7 @@ func leases() []mistake {
 		{
 			name: "cold-slot-map", what: "The first renewal in a Cluster reloads the slot map, from any node.",
 			edits: []edit{{"shared-slots", never()}},
-			pkg:   "lockcore", test: "TestClusterSlotsShared",
+			pkg:   "internal/backend/redis", test: "TestClusterSlotsShared",
 		},
 		{
 			name: "watchdog-noscript", what: "The watchdog treats a server without the scripts as unavailable.",

@@ -6,12 +6,12 @@ func waits() []mistake {
 		{
 			name: "group-takes-all", what: "A call that has ended before its group is sent is sent with it.",
 			edits: []edit{{"leaves-the-group", never()}},
-			pkg:   "lockcore", test: "TestGroupShortCall",
+			pkg:   "internal/backend/redis", test: "TestGroupShortCall",
 		},
 		{
 			name: "one-group-only", what: "Calls wait for the group under way without a limit.",
 			edits: []edit{{"group-beside", skip()}},
-			pkg:   "lockcore", test: "TestGroupShortCall",
+			pkg:   "internal/backend/redis", test: "TestGroupShortCall",
 		},
 		{
 			name: "only-messages", what: "A waiter sends its next request only after a message, so it waits forever if a message is lost.",
@@ -54,22 +54,22 @@ func waits() []mistake {
 		{
 			name: "cleanup-tried-once", what: "A withdrawal that Redis does not confirm is given up after one try.",
 			edits: []edit{{"cleanup-tried-again", stmt("q.endLocked(c, err)")}},
-			pkg:   "lockcore", test: "TestCleanupKeptThroughOutage",
+			pkg:   "internal/backend/redis", test: "TestCleanupKeptThroughOutage",
 		},
 		{
 			name: "command-sent-once", what: "Extend, Revoke, Clear and Inspect fail when their connection breaks.",
 			edits: []edit{{"sent-again", operandAlways(0)}},
-			pkg:   "lockcore", test: "TestRetryBrokenConnection",
+			pkg:   "internal/backend/redis", test: "TestRetryBrokenConnection",
 		},
 		{
 			name: "slow-reply-given-up", what: "A reply that a slow server has not sent yet is taken for lost.",
 			edits: []edit{{"lost-reply-proved", always()}},
-			pkg:   "lockcore", test: "TestLostReplySlowServer",
+			pkg:   "internal/backend/redis", test: "TestLostReplySlowServer",
 		},
 		{
 			name: "lost-replies-without-limit", what: "A server that answers PING but no script gets a new command every 0.3 s.",
 			edits: []edit{{"lost-reply-once", skip()}},
-			pkg:   "lockcore", test: "TestLostReplyTwice",
+			pkg:   "internal/backend/redis", test: "TestLostReplyTwice",
 		},
 		{
 			name: "asker-fails-alone", what: "A leader that gives up passes the leadership to no waiter.",

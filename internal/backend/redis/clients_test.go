@@ -16,7 +16,6 @@ import (
 )
 
 type (
-	wrapper         struct{ goredis.UniversalClient }
 	embedsClient    struct{ *goredis.Client }
 	embedsCluster   struct{ *goredis.ClusterClient }
 	embedsRing      struct{ *goredis.Ring }
@@ -45,18 +44,21 @@ func universal(o goredis.UniversalOptions) goredis.UniversalClient {
 	return goredis.NewUniversalClient(&o)
 }
 
-func pipeliner(rdb goredis.UniversalClient) *goredis.AutoPipeliner {
+// pipeliner returns an AutoPipeliner. rdb is closed when the test ends, because the AutoPipeliner
+// does not close it.
+func pipeliner(t *testing.T, rdb goredis.UniversalClient) *goredis.AutoPipeliner {
+	t.Helper()
 	p, err := rdb.AutoPipeline()
-	if err != nil {
-		panic(err)
-	}
+	ok(t, err)
+	t.Cleanup(func() { _ = rdb.Close() })
 	return p
 }
 
 func noSlots(context.Context) ([]goredis.ClusterSlot, error) { return nil, errors.ErrUnsupported }
 
 // clientsByRow has the clients of each row of the table in docs/doctor.md, by the beginning of the row.
-func clientsByRow() map[string][]goredis.UniversalClient {
+func clientsByRow(t *testing.T) map[string][]goredis.UniversalClient {
+	t.Helper()
 	dial := func(context.Context, string, string) (net.Conn, error) { return nil, net.ErrClosed }
 	withHook, withNodeHook := single(goredis.Options{}), goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
 	withHook.AddHook(keepCommands{})
@@ -90,11 +92,11 @@ func clientsByRow() map[string][]goredis.UniversalClient {
 		"`redis.NewRing`, or":                  {goredis.NewRing(&goredis.RingOptions{}), embedsRing{goredis.NewRing(&goredis.RingOptions{})}},
 		"a struct that embeds a ClusterClient": {embedsCluster{failoverCluster()}},
 		"any other wrapper, or an `AutoPipeliner`": {
-			wrapper{single(goredis.Options{})},
+			inWrapper(single(goredis.Options{})),
 			embedsClient{goredis.NewClient(&goredis.Options{})},
 			embedsCluster{goredis.NewClusterClient(&goredis.ClusterOptions{})},
-			pipeliner(single(goredis.Options{})),
-			embedsPipeliner{pipeliner(failoverCluster())},
+			pipeliner(t, single(goredis.Options{})),
+			embedsPipeliner{pipeliner(t, failoverCluster())},
 		},
 	}
 }
@@ -109,7 +111,7 @@ func TestKindsOfClients(t *testing.T) {
 	}
 	_, table, _ := strings.Cut(string(page), "\n| client | what the Locker makes of it |\n|---|---|\n")
 	table, _, _ = strings.Cut(table, "\n\n")
-	rows, all := strings.Split(table, "\n"), clientsByRow()
+	rows, all := strings.Split(table, "\n"), clientsByRow(t)
 	for begins, clients := range all {
 		made, refused := "", false
 		for _, row := range rows {
@@ -152,12 +154,6 @@ func TestNoClients(t *testing.T) {
 		}
 	}
 }
-
-// breaker is a circuit breaker that is open.
-type breaker struct{}
-
-func (*breaker) Allow() error       { return errors.New("the breaker is open") }
-func (*breaker) ReportResult(error) {}
 
 // keepCommands is a hook that changes nothing.
 type keepCommands struct{}

@@ -1,4 +1,4 @@
-package lockcore_test
+package redis_test
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 // foreign are clients that a Locker uses unchanged, with a shorter backoff between retries than the
 // default of go-redis.
 var foreign = map[string]func(o *redis.Options) redis.UniversalClient{
-	"wrapper": func(o *redis.Options) redis.UniversalClient { return wrapper{redis.NewClient(o)} },
+	"wrapper": func(o *redis.Options) redis.UniversalClient { return inWrapper(redis.NewClient(o)) },
 	"failover": func(o *redis.Options) redis.UniversalClient { // New recognizes a failover client by this address
 		addr, dial := o.Addr, o.Dialer
 		o.Addr, o.Dialer = "FailoverClient", func(ctx context.Context, network, _ string) (net.Conn, error) { return dial(ctx, network, addr) }
@@ -37,7 +37,7 @@ func TestForeignClientRepeats(t *testing.T) {
 					testlevel.Full(t)
 				}
 				w, faults := realWorld(t), faulty.New(t)
-				o := w.dial()
+				o := w.Options()
 				o.Dialer, o.MinRetryBackoff, o.MaxRetryBackoff = faults.Dial(o.Dialer), backoff, time.Millisecond
 				l := lockerOn(t, client(o), lockcore.Options{Terms: lockcore.Terms{Lease: 5 * time.Second}})
 				repeats(t, w, l, faults)
@@ -126,7 +126,7 @@ func repeats(t *testing.T, w *world, l *lockcore.Locker, faults *faulty.Network)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.rdb.Del(ctx, storedNames(lockcore.KindExclusive, "lost")[0])
+	w.Redis.Del(ctx, storedNames(lockcore.KindExclusive, "lost")[0])
 	select {
 	case <-le.Context().Done():
 	case <-time.After(10 * time.Second):

@@ -1,4 +1,4 @@
-package lockcore_test
+package redis_test
 
 import (
 	"context"
@@ -42,7 +42,7 @@ func groupsUnderFaults(t *testing.T) {
 	var calls sync.WaitGroup
 	var all []*faulty.Network
 	for range 2 {
-		l, faults, _ := w.locker(lockcore.Options{})
+		l, faults, _ := w.Locker(lockcore.Options{})
 		all = append(all, faults)
 		for range callers {
 			calls.Go(func() {
@@ -105,7 +105,7 @@ func groupsUnderFaults(t *testing.T) {
 		t.Errorf("the last call ended %v after the last fault", d)
 	}
 	t.Logf("%d holds under %d faults", holds.Load(), struck)
-	third, _, _ := w.locker(lockcore.Options{})
+	third, _, _ := w.Locker(lockcore.Options{})
 	for k := range keys {
 		le, err := third.Acquire(t.Context(), fmt.Sprint("k", k), lockcore.Terms{Wait: 15 * time.Second}) // half of the default lease: a key that stayed held would take longer
 		if err != nil {

@@ -1,4 +1,4 @@
-package lockcore_test
+package redis_test
 
 import (
 	"context"
@@ -23,30 +23,6 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// wrapper is a client of a type that New does not know. New passes commands to it unchanged, and
-// the client inside it ignores ctx.
-type wrapper struct{ redis.UniversalClient }
-
-// lockerOn returns a Locker on any client, closed when the test ends.
-func lockerOn(t *testing.T, rdb redis.UniversalClient, o lockcore.Options) *lockcore.Locker {
-	t.Helper()
-	o.NoGroups = true // each call is one command
-	l, err := lockcore.New(rdb, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		start, control := time.Now(), redistest.NewControl(t)
-		if err := l.Close(ctx); err != nil || time.Since(start) > 2*time.Second+control.Late(start) {
-			t.Errorf("Close: %v after %v", err, time.Since(start))
-		}
-		_ = rdb.Close()
-	})
-	return l
-}
-
 // away returns a Locker behind one kind of client, the faults of its connections, and the Redis
 // itself.
 func away(t *testing.T, wrapped bool, edit ...func(*redis.Options)) (*lockcore.Locker, *faulty.Network, *redistest.Memory) {
@@ -60,7 +36,7 @@ func away(t *testing.T, wrapped bool, edit ...func(*redis.Options)) (*lockcore.L
 	}
 	var rdb redis.UniversalClient = redis.NewClient(o)
 	if wrapped {
-		rdb = wrapper{rdb}
+		rdb = inWrapper(rdb)
 	}
 	t.Cleanup(func() { time.Sleep(2 * time.Second) }) // go-redis checks once a second whether a pool that failed is closed
 	l := lockerOn(t, rdb, lockcore.Options{})
@@ -224,7 +200,7 @@ func TestConnDeafListener(t *testing.T) {
 	control := redistest.NewControl(t)
 	for kind, wrap := range map[string]func(*redis.Client) redis.UniversalClient{
 		"own":     func(c *redis.Client) redis.UniversalClient { return c },
-		"wrapper": func(c *redis.Client) redis.UniversalClient { return wrapper{c} },
+		"wrapper": func(c *redis.Client) redis.UniversalClient { return inWrapper(c) },
 	} {
 		t.Run(kind, func(t *testing.T) {
 			l := lockerOn(t, wrap(redis.NewClient(&redis.Options{Addr: deaf.Addr().String()})), lockcore.Options{})

@@ -1,4 +1,4 @@
-package lockcore_test
+package redis_test
 
 import (
 	"bytes"
@@ -25,13 +25,13 @@ func acquireSent(t *testing.T, terms lockcore.Terms, disturb func(*faulty.Networ
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, faults, count := w.locker(lockcore.Options{})
-		other, _, _ := w.locker(lockcore.Options{})
-		ok(t, w.must(l.Acquire(t.Context(), "warm", terms)).Release(t.Context()))
+		l, faults, count := w.Locker(lockcore.Options{})
+		other, _, _ := w.Locker(lockcore.Options{})
+		ok(t, w.Must(l.Acquire(t.Context(), "warm", terms)).Release(t.Context()))
 		count.Reset()
 		disturb(faults)
 		start := time.Now()
-		le := w.must(l.Acquire(t.Context(), "k", terms))
+		le := w.Must(l.Acquire(t.Context(), "k", terms))
 		took, sent = time.Since(start), count.Count("acquire")
 		if _, err := other.Acquire(t.Context(), "k", noWait); !errors.Is(err, lockcore.ErrBusy) {
 			t.Errorf("the other process: %v", err)
@@ -40,7 +40,7 @@ func acquireSent(t *testing.T, terms lockcore.Terms, disturb func(*faulty.Networ
 		faults.Delay(0)
 		ok(t, le.Release(t.Context()))
 		time.Sleep(5 * time.Second) // late commands and withdrawals arrive
-		ok(t, w.must(other.Acquire(t.Context(), "k", noWait)).Release(t.Context()))
+		ok(t, w.Must(other.Acquire(t.Context(), "k", noWait)).Release(t.Context()))
 	})
 	return took, sent
 }
@@ -66,15 +66,15 @@ func TestLostReplyLease(t *testing.T) {
 	testlevel.InMemory(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, faults, _ := w.locker(lockcore.Options{})
+		l, faults, _ := w.Locker(lockcore.Options{})
 		terms := lockcore.Terms{Lease: 3 * time.Second, NoRenew: true}
-		ok(t, w.must(l.Acquire(t.Context(), "warm", terms)).Release(t.Context()))
+		ok(t, w.Must(l.Acquire(t.Context(), "warm", terms)).Release(t.Context()))
 		start := time.Now()
-		<-w.must(l.Acquire(t.Context(), "whole", terms)).Context().Done()
+		<-w.Must(l.Acquire(t.Context(), "whole", terms)).Context().Done()
 		whole := time.Since(start)
 		lost := faults.LoseReply(faulty.Script("acquire"))
 		start = time.Now()
-		le := w.must(l.Acquire(t.Context(), "k", terms))
+		le := w.Must(l.Acquire(t.Context(), "k", terms))
 		<-lost.Replied()
 		sent := time.Now() // nothing takes time in this network
 		<-le.Context().Done()
@@ -122,13 +122,13 @@ func TestLostReplySlowForLong(t *testing.T) {
 	testlevel.InMemory(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		l, faults, count := w.locker(lockcore.Options{})
-		ok(t, w.must(l.Acquire(t.Context(), "warm", noWait)).Release(t.Context()))
+		l, faults, count := w.Locker(lockcore.Options{})
+		ok(t, w.Must(l.Acquire(t.Context(), "warm", noWait)).Release(t.Context()))
 		count.Reset()
 		conns := faults.Conns()
 		faults.Delay(200 * time.Millisecond)
 		for i := range 20 {
-			ok(t, w.must(l.Acquire(t.Context(), fmt.Sprint(i), noWait)).Release(t.Context()))
+			ok(t, w.Must(l.Acquire(t.Context(), fmt.Sprint(i), noWait)).Release(t.Context()))
 			if n := faults.Conns() - conns; i > 0 && n > 1 {
 				t.Errorf("%d new connections", n)
 			}
@@ -196,7 +196,7 @@ func newLease(t *testing.T, l *lockcore.Locker, key string) *lockcore.Lease {
 func TestLostReplyOfWait(t *testing.T) {
 	t.Parallel()
 	w, pings := realWorld(t), new(atomic.Int64)
-	o := w.dial()
+	o := w.Options()
 	dial := redis.NewDialer(o)
 	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)

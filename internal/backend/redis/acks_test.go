@@ -1,4 +1,4 @@
-package lockcore_test
+package redis_test
 
 import (
 	"context"
@@ -64,15 +64,6 @@ func (p *pair) promote() {
 	p.master.Stop()
 	if err := p.replica.Client(p).ReplicaOf(p.Context(), "NO", "ONE").Err(); err != nil {
 		p.Fatal(err)
-	}
-}
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within a minute: %s", what)
-		}
 	}
 }
 

@@ -1,7 +1,8 @@
-package lockcore_test
+package redis_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -13,6 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
+
+var stopRounds = flag.Int("rounds", 2, "how often TestClusterStoppedMaster stops a master, for each lease and each seed")
 
 // One primary of a cluster stops before the first renewal. Only leases on its own keys are lost. No
 // replica replaces the primary, and the other primaries continue to serve, so only the Locker

@@ -1,4 +1,4 @@
-package lockcore_test
+package redis_test
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 func groupsOnNodes(t *testing.T, node func(*redis.Options) *redis.Client) (w *world, keys []string) {
 	t.Helper()
 	w = realWorld(t)
-	dial := w.dial()
+	dial := w.Options()
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{dial.Addr}, Dialer: dial.Dialer, NewClient: oneNode(node)})
 	defer func() { _ = rdb.Close() }()
 	var heard locktest.Recorder
@@ -66,7 +66,7 @@ func TestPlainHoldRepeatedGroup(t *testing.T) {
 			w, keys := groupsOnNodes(t, c.node)
 			left := 0
 			for _, key := range keys {
-				fields, err := redistest.Fields(t.Context(), w.rdb, storedNames(lockcore.KindExclusive, key)[0])
+				fields, err := redistest.Fields(t.Context(), w.Redis, storedNames(lockcore.KindExclusive, key)[0])
 				ok(t, err)
 				if fields["l"] != "" {
 					left++

@@ -1,4 +1,4 @@
-package lockcore_test
+package redis_test
 
 import (
 	"context"
@@ -32,7 +32,7 @@ type groupWorld struct {
 func newGroupWorld(t *testing.T) *groupWorld {
 	t.Helper()
 	w := &groupWorld{world: newWorld(t), faults: faulty.New(t), count: new(redistest.Counter)}
-	o := w.dial()
+	o := w.Options()
 	o.Dialer = w.count.Dial(w.faults.Dial(o.Dialer))
 	rdb := redis.NewClient(o)
 	var err error
@@ -77,8 +77,8 @@ func (w *groupWorld) acquire(ctx context.Context, i int) error {
 // held returns how many keys are held after all withdrawals.
 func (w *groupWorld) held() (n int) {
 	time.Sleep(5 * time.Second) // withdrawals are confirmed
-	for _, name := range w.memory.Redis.Keys() {
-		if w.memory.Fields(name)["s"] == "h" {
+	for _, name := range w.Memory.Redis.Keys() {
+		if w.Memory.Fields(name)["s"] == "h" {
 			n++
 		}
 	}
@@ -221,7 +221,7 @@ func TestGroupScriptForgotten(t *testing.T) {
 	testlevel.InMemory(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newGroupWorld(t)
-		ok(t, w.rdb.ScriptFlush(t.Context()).Err())
+		ok(t, w.Redis.ScriptFlush(t.Context()).Err())
 		ok(t, errors.Join(w.inOrder(func(i int) error { return w.acquire(t.Context(), i) })...))
 		if n := w.held(); n != callers {
 			t.Errorf("%d keys are held, want %d", n, callers)
@@ -279,12 +279,12 @@ func TestGroupMixed(t *testing.T) {
 	testlevel.InMemory(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newGroupWorld(t)
-		other, _, _ := w.locker(lockcore.Options{})
-		otherLease := w.must(other.Acquire(t.Context(), "held", long))
+		other, _, _ := w.Locker(lockcore.Options{})
+		otherLease := w.Must(other.Acquire(t.Context(), "held", long))
 		foreign := storedNames(lockcore.KindExclusive, "foreign")[0]
-		ok(t, w.rdb.LPush(t.Context(), foreign, "x").Err())
-		met := w.must(w.l.Acquire(t.Context(), "mine", long))
-		plain := w.must(w.l.Acquire(t.Context(), "plain", long))
+		ok(t, w.Redis.LPush(t.Context(), foreign, "x").Err())
+		met := w.Must(w.l.Acquire(t.Context(), "mine", long))
+		plain := w.Must(w.l.Acquire(t.Context(), "plain", long))
 		if _, err := other.Acquire(t.Context(), "mine", noWait); !errors.Is(err, lockcore.ErrBusy) {
 			t.Fatal(err)
 		}
@@ -320,12 +320,12 @@ func TestGroupMixed(t *testing.T) {
 			t.Errorf("%d scripts for the group", n)
 		}
 		for i := range callers - 6 {
-			if left := w.world.left(w.l, fmt.Sprint("k", i)); left < time.Duration(8+i)*time.Second || left > time.Duration(10+i)*time.Second {
+			if left := w.world.Left(w.l, fmt.Sprint("k", i)); left < time.Duration(8+i)*time.Second || left > time.Duration(10+i)*time.Second {
 				t.Errorf("k%d: %v are left", i, left)
 			}
 		}
 		for _, name := range storedNames(lockcore.KindExclusive, "plain") {
-			if w.memory.Redis.Exists(name) {
+			if w.Memory.Redis.Exists(name) {
 				t.Errorf("%s is left", name)
 			}
 		}

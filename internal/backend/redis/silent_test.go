@@ -1,4 +1,4 @@
-package lockcore_test
+package redis_test
 
 import (
 	"context"
@@ -67,7 +67,7 @@ func TestSilentConnections(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, f := realWorld(t), new(firewall)
-			o := w.dial()
+			o := w.Options()
 			o.Dialer = f.dial(redis.NewDialer(o), socket)
 			l := lockerOn(t, redis.NewClient(o), lockcore.Options{})
 			var all sync.WaitGroup
@@ -110,11 +110,11 @@ func TestSilentConnections(t *testing.T) {
 func TestSilentSubscription(t *testing.T) {
 	t.Parallel()
 	w, f := realWorld(t), new(firewall)
-	o := w.dial()
+	o := w.Options()
 	o.Dialer = f.dial(redis.NewDialer(o), true)
 	l := lockerOn(t, redis.NewClient(o), lockcore.Options{})
 	l.Internal().Subscribe(time.Minute)
-	eventually(t, "it is subscribed", func() bool { return len(w.rdb.PubSubChannels(t.Context(), "*").Val()) == 1 })
+	eventually(t, "it is subscribed", func() bool { return len(w.Redis.PubSubChannels(t.Context(), "*").Val()) == 1 })
 	use := func() {
 		le, err := l.Acquire(t.Context(), "k", noWait)
 		ok(t, err)

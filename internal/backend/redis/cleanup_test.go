@@ -1,8 +1,9 @@
-package lockcore_test
+package redis_test
 
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -16,6 +17,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/internal/backend"
+	redisbackend "github.com/holdfast-go/holdfast/internal/backend/redis"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/cleanup"
 	"github.com/holdfast-go/holdfast/internal/process"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
@@ -47,6 +51,21 @@ func waitingIn(t *testing.T, rdb redis.UniversalClient, keys []string) (n int64)
 		n += c.Val()
 	}
 	return n
+}
+
+// pileUp puts n withdrawals into the queue of cleanups.
+func pileUp(l *lockcore.Locker, n int) {
+	b := l.Internal().Backend
+	for i := range n {
+		key := b.Key(backend.KindExclusive, fmt.Sprint("pile", i))
+		b.Withdraw(backend.WithdrawRequest{Key: &key, ID: rand.Text(), Retention: backend.FreeTTL})
+	}
+	b.Report()
+}
+
+// cleanups returns how many withdrawals and releases are not confirmed.
+func cleanups(l *lockcore.Locker) int {
+	return l.Internal().Backend.(*redisbackend.Backend).Unconfirmed() //nolint:errcheck,forcetypeassert // these Lockers are on Redis
 }
 
 func keyNames(n int) []string {
@@ -104,16 +123,22 @@ func handOver(t *testing.T, held map[string]*lockcore.Lease, keys []string, next
 	return rdb
 }
 
+// waiterTask is the task of manyWaiters: the address of Redis, and the number of keys.
+type waiterTask struct {
+	Addr string
+	N    int
+}
+
 // manyWaiters is the other process of TestCleanupManyCanceled. It has a waiter on each of many
 // keys, and cancels all of them when it reads a line from stdin. It ends when stdin ends.
-func manyWaiters(r role, in *bufio.Scanner) error {
-	l, err := lockcore.New(redis.NewClient(&redis.Options{Addr: r.Addr}), lockcore.Options{})
+func manyWaiters(c waiterTask, in *bufio.Scanner) error {
+	l, err := lockcore.New(redis.NewClient(&redis.Options{Addr: c.Addr}), lockcore.Options{})
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var waiters sync.WaitGroup
-	for _, key := range keyNames(r.Waiters) {
+	for _, key := range keyNames(c.N) {
 		waiters.Go(func() {
 			le, err := l.Acquire(ctx, key, lockcore.Terms{Wait: lockcore.Forever})
 			switch {
@@ -137,17 +162,17 @@ func TestCleanupManyCanceled(t *testing.T) {
 	testlevel.Campaign(t)
 	const n, sample = 5000, 200
 	w, machine := realWorld(t), redistest.NewControl(t)
-	holder, _, _ := w.locker(lockcore.Options{Terms: lockcore.Terms{Lease: 5 * time.Minute}})
-	next, _, _ := w.locker(lockcore.Options{})
+	holder, _, _ := w.Locker(lockcore.Options{Terms: lockcore.Terms{Lease: 5 * time.Minute}})
+	next, _, _ := w.Locker(lockcore.Options{})
 	keys := keyNames(n + sample)
 	held := map[string]*lockcore.Lease{}
 	for _, key := range keys {
-		held[key] = w.must(holder.Acquire(t.Context(), key, lockcore.Terms{}))
+		held[key] = w.Must(holder.Acquire(t.Context(), key, lockcore.Terms{}))
 	}
 	control := handOver(t, held, keys[n:], next, nil)
 	keys = keys[:n]
-	p, said := process.Listen[string](t, role{Addr: w.rdb.Options().Addr, Waiters: n})
-	eventually(t, "the queues", func() bool { return waitingIn(t, w.rdb, keys) == n })
+	p, said := process.Listen[string](t, waiterTask{Addr: w.Redis.Options().Addr, N: n})
+	eventually(t, "the queues", func() bool { return waitingIn(t, w.Redis, keys) == n })
 	waits := handOver(t, held, keys[n-sample:], next, func() { p.Tell("") })
 	at := func(all []time.Duration, p int) time.Duration { return all[len(all)*p/100] }
 	t.Logf("wait after the release: p50 %v, p99 %v, max %v; control without canceled waiters: p50 %v, p99 %v, max %v",
@@ -158,7 +183,7 @@ func TestCleanupManyCanceled(t *testing.T) {
 	left, start := int64(-1), time.Now()
 	for left != 0 && time.Since(start) < 10*time.Second+machine.Late(start) {
 		time.Sleep(20 * time.Millisecond)
-		left = waitingIn(t, w.rdb, keys)
+		left = waitingIn(t, w.Redis, keys)
 	}
 	p.Close()
 	for line := range said {
@@ -181,32 +206,32 @@ func TestCleanupKeptThroughOutage(t *testing.T) {
 	for way, goAway := range ways {
 		for kind, wrap := range map[string]func(*redis.Client) redis.UniversalClient{
 			"own":     func(c *redis.Client) redis.UniversalClient { return c },
-			"wrapper": func(c *redis.Client) redis.UniversalClient { return wrapper{c} },
+			"wrapper": func(c *redis.Client) redis.UniversalClient { return inWrapper(c) },
 		} {
 			t.Run(way+"/"+kind, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					const n, seconds = 300, 20
 					w, faults, count := newWorld(t), faulty.New(t), new(redistest.Counter)
-					o := w.dial()
+					o := w.Options()
 					o.Dialer = count.Dial(faults.Dial(o.Dialer))
 					l := lockerOn(t, wrap(redis.NewClient(o)), lockcore.Options{})
 					takeOnce(t, l, "warm")
-					lockcore.PileUp(l, 1) // loads the script
+					pileUp(l, 1) // loads the script
 					time.Sleep(time.Second)
 					goAway(faults)
-					lockcore.PileUp(l, n)
+					pileUp(l, n)
 					time.Sleep(2 * time.Second)
 					count.Reset()
 					time.Sleep(seconds * time.Second)
 					if sent := count.Count("leave"); sent > 2*seconds*100 {
 						t.Errorf("%d withdrawals were sent in %d s, want at most two pipelines of 100 a second", sent, seconds)
 					}
-					if kept := lockcore.Cleanups(l); kept != n {
+					if kept := cleanups(l); kept != n {
 						t.Errorf("%d of %d cleanups are kept", kept, n)
 					}
 					faults.Heal()
 					time.Sleep(2 * time.Second)
-					if left := lockcore.Cleanups(l); left != 0 {
+					if left := cleanups(l); left != 0 {
 						t.Errorf("%d cleanups are still not confirmed", left)
 					}
 				})
@@ -232,12 +257,12 @@ func TestCleanupHurried(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			const n, oneWay = 800, 50 * time.Millisecond
 			w := newWorld(t)
-			holder, _, _ := w.locker(lockcore.Options{})
-			gone, slow, _ := w.locker(lockcore.Options{})
-			next, _, _ := w.locker(lockcore.Options{})
+			holder, _, _ := w.Locker(lockcore.Options{})
+			gone, slow, _ := w.Locker(lockcore.Options{})
+			next, _, _ := w.Locker(lockcore.Options{})
 			ctx, cancel := context.WithCancel(t.Context())
 			var waiters sync.WaitGroup
-			held := w.must(holder.Acquire(t.Context(), "k", lockcore.Terms{}))
+			held := w.Must(holder.Acquire(t.Context(), "k", lockcore.Terms{}))
 			takeOnce(t, gone, "warm")
 			waiters.Go(func() {
 				if le, err := gone.Acquire(ctx, "k", lockcore.Terms{Wait: lockcore.Forever}); err == nil { // it was granted before the cancellation
@@ -266,7 +291,7 @@ func TestCleanupHurried(t *testing.T) {
 				release()
 				time.Sleep(-after)
 			}
-			lockcore.PileUp(gone, n) // these are before the withdrawal for k
+			pileUp(gone, n) // these are before the withdrawal for k
 			cancel()
 			if after >= 0 {
 				time.Sleep(after)
@@ -291,14 +316,14 @@ func TestCleanupBeforeNextRequest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
-				l, faults, count := w.locker(lockcore.Options{})
-				w.giveOnce(l)
-				lockcore.PileUp(l, 1) // loads the script
+				l, faults, count := w.Locker(lockcore.Options{})
+				w.Warm(l)
+				pileUp(l, 1) // loads the script
 				time.Sleep(time.Second)
 				ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 				defer cancel()
 				faults.SilenceReplies()
-				if _, _, err := l.Claim(ctx, "k", patient); !errors.Is(err, lockcore.ErrUnavailable) {
+				if _, _, err := l.Claim(ctx, "k", lockcore.Claim{Terms: lockcore.Terms{Wait: 10 * time.Minute}, AtMostOnce: true}); !errors.Is(err, lockcore.ErrUnavailable) {
 					t.Fatal(err)
 				}
 				faults.Down() // commands that are already sent arrive, the others are not sent
@@ -329,16 +354,16 @@ func TestCleanupBound(t *testing.T) {
 	testlevel.Full(t)
 	synctest.Test(t, func(t *testing.T) {
 		w, obs := newWorld(t), new(locktest.Recorder)
-		l, faults, _ := w.locker(lockcore.Options{Observer: obs})
+		l, faults, _ := w.Locker(lockcore.Options{Observer: obs})
 		takeOnce(t, l, "warm")
-		le := w.must(l.Acquire(t.Context(), "held", lockcore.Terms{Lease: time.Minute}))
+		le := w.Must(l.Acquire(t.Context(), "held", lockcore.Terms{Lease: time.Minute}))
 		faults.Down()
-		lockcore.PileUp(l, lockcore.MaxCleanups)
+		pileUp(l, cleanup.MaxCleanups)
 		_ = le.Release(t.Context())
 		for _, terms := range []lockcore.Terms{{Wait: 3 * time.Second}, noWait} {
 			start := time.Now()
 			_, err := l.Acquire(t.Context(), "new", terms)
-			if d := time.Since(start); !errors.Is(err, lockcore.ErrUnavailable) || !strings.Contains(err.Error(), fmt.Sprint(lockcore.MaxCleanups+1)) ||
+			if d := time.Since(start); !errors.Is(err, lockcore.ErrUnavailable) || !strings.Contains(err.Error(), fmt.Sprint(cleanup.MaxCleanups+1)) ||
 				d > 3500*time.Millisecond {
 				t.Errorf("beyond the bound: %v after %v", err, d)
 			}
@@ -366,8 +391,8 @@ func TestCleanupBound(t *testing.T) {
 		if h, err := l.Inspect(t.Context(), lockcore.KindExclusive, "held"); err != nil || h.State != lockcore.StateFree {
 			t.Errorf("the key released while Redis was unavailable: %+v, %v", h, err)
 		}
-		if n, _ := dropped(obs); n != 0 || lockcore.Cleanups(l) != 0 {
-			t.Errorf("%d given up, %d left", n, lockcore.Cleanups(l))
+		if n, _ := dropped(obs); n != 0 || cleanups(l) != 0 {
+			t.Errorf("%d given up, %d left", n, cleanups(l))
 		}
 	})
 }
@@ -381,13 +406,13 @@ func TestCleanupClose(t *testing.T) {
 	} {
 		for kind, wrap := range map[string]func(*redis.Client) redis.UniversalClient{
 			"own":     func(c *redis.Client) redis.UniversalClient { return c },
-			"wrapper": func(c *redis.Client) redis.UniversalClient { return wrapper{c} },
+			"wrapper": func(c *redis.Client) redis.UniversalClient { return inWrapper(c) },
 		} {
 			t.Run(way+"/"+kind, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					const n = 300
 					w, faults, obs := newWorld(t), faulty.New(t), new(locktest.Recorder)
-					o := w.dial()
+					o := w.Options()
 					o.Dialer = faults.Dial(o.Dialer)
 					rdb := redis.NewClient(o)
 					l, err := lockcore.New(wrap(rdb), lockcore.Options{Observer: obs, NoGroups: true})
@@ -396,7 +421,7 @@ func TestCleanupClose(t *testing.T) {
 					}
 					takeOnce(t, l, "warm")
 					goAway(faults)
-					lockcore.PileUp(l, n)
+					pileUp(l, n)
 					ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 					defer cancel()
 					start := time.Now()
@@ -412,8 +437,8 @@ func TestCleanupClose(t *testing.T) {
 					} else if took != 1500*time.Millisecond || lost != n || !errors.Is(err, lockcore.ErrClosed) {
 						t.Errorf("closed after %v, %d of %d cleanups reported: %v", took, lost, n, err)
 					}
-					lockcore.PileUp(l, 1) // too late, because the Locker is closed
-					if lockcore.Cleanups(l) != 0 {
+					pileUp(l, 1) // too late, because the Locker is closed
+					if cleanups(l) != 0 {
 						t.Error("a cleanup is kept after Close")
 					}
 					faults.Heal()
@@ -429,15 +454,15 @@ func TestCleanupClose(t *testing.T) {
 func TestCleanupRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, obs := newWorld(t), new(locktest.Recorder)
-		l, _, _ := w.locker(lockcore.Options{Observer: obs})
+		l, _, _ := w.Locker(lockcore.Options{Observer: obs})
 		takeOnce(t, l, "warm")
 		for i := range 3 {
-			w.rdb.Set(t.Context(), storedNames(lockcore.KindExclusive, fmt.Sprint("pile", i))[0], "a string", 0)
+			w.Redis.Set(t.Context(), storedNames(lockcore.KindExclusive, fmt.Sprint("pile", i))[0], "a string", 0)
 		}
-		lockcore.PileUp(l, 150)
+		pileUp(l, 150)
 		time.Sleep(time.Second)
-		if n, _ := dropped(obs); n != 3 || lockcore.Cleanups(l) != 0 {
-			t.Errorf("%d given up, %d left; want 3 and 0", n, lockcore.Cleanups(l))
+		if n, _ := dropped(obs); n != 3 || cleanups(l) != 0 {
+			t.Errorf("%d given up, %d left; want 3 and 0", n, cleanups(l))
 		}
 	})
 }
@@ -494,22 +519,22 @@ func TestCleanupCluster(t *testing.T) {
 func TestCleanupLogin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.memory.Redis.RequireUserAuth("job", "old")
+		w.Memory.Redis.RequireUserAuth("job", "old")
 		faults := faulty.New(t)
-		o := w.dial()
+		o := w.Options()
 		o.Username, o.Password, o.Dialer = "job", "old", faults.Dial(o.Dialer)
 		l := lockerOn(t, redis.NewClient(o), lockcore.Options{})
 		takeOnce(t, l, "warm")
-		w.memory.Redis.RequireUserAuth("job", "new")
+		w.Memory.Redis.RequireUserAuth("job", "new")
 		faults.Cut()
-		lockcore.PileUp(l, 3)
+		pileUp(l, 3)
 		time.Sleep(20 * time.Second)
-		if n := lockcore.Cleanups(l); n != 3 {
+		if n := cleanups(l); n != 3 {
 			t.Errorf("%d withdrawals are kept while nothing can log in, want 3", n)
 		}
-		w.memory.Redis.RequireUserAuth("job", "old")
+		w.Memory.Redis.RequireUserAuth("job", "old")
 		time.Sleep(3 * time.Second)
-		if n := lockcore.Cleanups(l); n != 0 {
+		if n := cleanups(l); n != 0 {
 			t.Errorf("%d withdrawals are not confirmed", n)
 		}
 	})

@@ -1,4 +1,4 @@
-package lockcore_test
+package redis_test
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -44,8 +46,8 @@ func TestLimiter(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w, b := newWorld(t), new(breaker)
-				l := lockerOn(t, client(w.dial(), b), lockcore.Options{})
-				le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{Lease: 5 * time.Second}))
+				l := lockerOn(t, client(w.Options(), b), lockcore.Options{})
+				le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{Lease: 5 * time.Second}))
 				time.Sleep(time.Minute)
 				if err := le.Context().Err(); err != nil {
 					t.Errorf("the lease has ended: %v", context.Cause(le.Context()))
@@ -89,7 +91,7 @@ func TestHooksOfTheClient(t *testing.T) {
 	t.Parallel()
 	w := realWorld(t)
 	var dialed atomic.Int64
-	o := w.dial()
+	o := w.Options()
 	dial := redis.NewDialer(o)
 	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		dialed.Add(1)
@@ -131,5 +133,61 @@ func TestHooksOfTheClient(t *testing.T) {
 		if c.seen != (dials > 0) || c.seen != (commands > 0) {
 			t.Errorf("%s: the hook saw %d dials and %d commands", name, dials, commands)
 		}
+	}
+}
+
+// Handlers block each connection of the pool of the user for longer than two leases. The Locker
+// renews its lease of 3 s and serves other keys.
+func TestRealBlockedPool(t *testing.T) {
+	testlevel.Full(t)
+	t.Parallel()
+	s := redistest.Real(t)
+	rdb := s.Client(t, func(o *redis.Options) { o.PoolSize = 2 })
+	l, err := lockcore.New(rdb, lockcore.Options{Terms: lockcore.Terms{Lease: 3 * time.Second}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close(context.Background())
+	le, err := l.Acquire(t.Context(), "k", lockcore.Terms{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocked := make(chan error, 2)
+	for range 2 {
+		go func() { blocked <- rdb.BLPop(t.Context(), time.Minute, "work").Err() }()
+	}
+	for end := time.Now().Add(6500 * time.Millisecond); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		other, err := l.Acquire(t.Context(), "second", lockcore.Terms{Wait: time.Minute})
+		if err != nil {
+			t.Fatalf("another key while the pool is blocked: %v", err)
+		}
+		if err := other.Release(t.Context()); err != nil {
+			t.Fatalf("release of another key: %v", err)
+		}
+	}
+	select {
+	case err := <-blocked:
+		t.Errorf("inconclusive: a connection was not blocked: %v", err)
+	default:
+	}
+	if err := s.Client(t).RPush(t.Context(), "work", 1, 2).Err(); err != nil { // ends BLPOP, so that the test does not wait for its timeout
+		t.Error(err)
+	}
+	for range 2 {
+		if err := <-blocked; err != nil {
+			t.Errorf("BLPOP: %v", err)
+		}
+	}
+	if err := le.Context().Err(); err != nil {
+		t.Errorf("the lease is lost: %v", context.Cause(le.Context()))
+	}
+	nested, err := l.Acquire(le.Context(), "other", noWait)
+	if err != nil {
+		t.Errorf("another key: %v", err)
+	} else {
+		_ = nested.Release(t.Context())
+	}
+	if err := le.Release(t.Context()); err != nil {
+		t.Error(err)
 	}
 }

@@ -1,4 +1,4 @@
-package lockcore_test
+package redis_test
 
 import (
 	"context"
@@ -114,7 +114,7 @@ func TestRetryBrokenConnection(t *testing.T) {
 			t.Run(name+"/"+fault, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w := newWorld(t)
-					l, faults, _ := w.locker(lockcore.Options{})
+					l, faults, _ := w.Locker(lockcore.Options{})
 					call := op.prepare(t, l)
 					_ = call(t.Context()) // this loads the script
 					call = op.prepare(t, l)
@@ -139,11 +139,11 @@ func TestRetryOnce(t *testing.T) {
 	t.Run("Revoke", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)
-			operator, faults, _ := w.locker(lockcore.Options{})
-			l, _, _ := w.locker(lockcore.Options{})
+			operator, faults, _ := w.Locker(lockcore.Options{})
+			l, _, _ := w.Locker(lockcore.Options{})
 			_ = operator.Revoke(t.Context(), lockcore.KindExclusive, "k")
 			time.Sleep(time.Second)
-			first := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+			first := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 			time.Sleep(time.Minute)
 			faults.Delay(20 * time.Millisecond)
 			faults.CutReply(faulty.Script("revoke"))
@@ -151,7 +151,7 @@ func TestRetryOnce(t *testing.T) {
 			go func() { revoked <- operator.Revoke(t.Context(), lockcore.KindExclusive, "k") }()
 			<-first.Context().Done()
 			_ = first.Release(t.Context())
-			second := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+			second := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 			if err := <-revoked; err != nil {
 				t.Error(err)
 			}
@@ -164,8 +164,8 @@ func TestRetryOnce(t *testing.T) {
 	t.Run("Clear", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)
-			operator, faults, _ := w.locker(lockcore.Options{})
-			l, _, _ := w.locker(lockcore.Options{})
+			operator, faults, _ := w.Locker(lockcore.Options{})
+			l, _, _ := w.Locker(lockcore.Options{})
 			_ = operator.Clear(t.Context(), lockcore.KindOnce, "k")
 			time.Sleep(time.Second)
 			done(t, l, "k")

@@ -1,4 +1,4 @@
-package lockcore_test
+package redis_test
 
 import (
 	"context"
@@ -57,19 +57,19 @@ func TestPlainHoldTokens(t *testing.T) {
 	for elapsed, left := range map[time.Duration]int64{0: 1, 1500 * time.Nanosecond: 1, 2 * time.Microsecond: 0, 10 * time.Microsecond: 0} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)
-			l, _, _ := w.locker(lockcore.Options{})
-			first := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+			l, _, _ := w.Locker(lockcore.Options{})
+			first := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 			second := make(chan *lockcore.Lease, 1)
-			go func() { second <- w.must(l.Acquire(t.Context(), "k", lockcore.Terms{})) }()
+			go func() { second <- w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{})) }()
 			synctest.Wait()
 			ok(t, first.Release(t.Context()))
 			handed := <-second
 			time.Sleep(elapsed)
 			ok(t, handed.Release(t.Context()))
-			if n := w.rdb.Exists(t.Context(), storedNames(lockcore.KindExclusive, "k")[0]).Val(); n != left {
+			if n := w.Redis.Exists(t.Context(), storedNames(lockcore.KindExclusive, "k")[0]).Val(); n != left {
 				t.Errorf("after %v: %d keys are left, want %d", elapsed, n, left)
 			}
-			next := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+			next := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 			if handed.Token() != first.Token()+1 || next.Token() <= handed.Token() {
 				t.Errorf("after %v: tokens %d, %d, %d", elapsed, first.Token(), handed.Token(), next.Token())
 			}
@@ -82,16 +82,16 @@ func TestPlainHoldTokens(t *testing.T) {
 func TestPlainHoldRepeated(t *testing.T) {
 	t.Parallel()
 	w := realWorld(t)
-	l, faults, _ := w.locker(lockcore.Options{})
+	l, faults, _ := w.Locker(lockcore.Options{})
 	f := faults.CutReply(faulty.Script("acquire"))
-	le := w.must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+	le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 	select {
 	case <-f.Struck():
 	default:
 		t.Fatal("no reply was cut")
 	}
 	ok(t, le.Release(t.Context()))
-	fields, err := redistest.Fields(t.Context(), w.rdb, storedNames(lockcore.KindExclusive, "k")[0])
+	fields, err := redistest.Fields(t.Context(), w.Redis, storedNames(lockcore.KindExclusive, "k")[0])
 	if err != nil || fields["l"] == "" || fields["s"] != "" {
 		t.Errorf("after the release %v, %v is stored, want the id of the grant", fields, err)
 	}
@@ -144,7 +144,7 @@ func (h allSlots) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func TestPlainHoldRepeatedCluster(t *testing.T) {
 	t.Parallel()
 	w := realWorld(t)
-	dial := w.dial()
+	dial := w.Options()
 	for _, c := range []struct {
 		name  string
 		delay time.Duration
@@ -190,7 +190,7 @@ func TestPlainHoldRepeatedCluster(t *testing.T) {
 				le, err := l.Acquire(t.Context(), key, lockcore.Terms{})
 				ok(t, err)
 				ok(t, le.Release(t.Context()))
-				fields, err := redistest.Fields(t.Context(), w.rdb, storedNames(lockcore.KindExclusive, key)[0])
+				fields, err := redistest.Fields(t.Context(), w.Redis, storedNames(lockcore.KindExclusive, key)[0])
 				ok(t, err)
 				if left := fields["l"] != ""; left == c.left {
 					return
@@ -281,7 +281,7 @@ func TestPlainOnce(t *testing.T) {
 func TestPlainOnceRepeated(t *testing.T) {
 	t.Parallel()
 	w := realWorld(t)
-	l, faults, _ := w.locker(lockcore.Options{})
+	l, faults, _ := w.Locker(lockcore.Options{})
 	f := faults.CutReply(faulty.Script("acquire"))
 	le, _, err := l.Claim(t.Context(), "k", lockcore.Claim{})
 	ok(t, err)
@@ -291,7 +291,7 @@ func TestPlainOnceRepeated(t *testing.T) {
 		t.Fatal("no reply was cut")
 	}
 	ok(t, le.Complete(t.Context(), nil, time.Hour))
-	fields := w.rdb.HGetAll(t.Context(), storedNames(lockcore.KindOnce, "k")[0]).Val()
+	fields := w.Redis.HGetAll(t.Context(), storedNames(lockcore.KindOnce, "k")[0]).Val()
 	if fields["l"] == "" || fields["s"] != "d" {
 		t.Errorf("after the completion %v is stored, want the id of the grant", fields)
 	}
