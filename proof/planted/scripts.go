@@ -21,17 +21,17 @@ func scripts() []mistake {
 		{
 			name: "blind-renewal", what: "A renewal does not compare the id of the lease that it extends.",
 			edits: []edit{{"renewal-of-own-lease", operandNever(1)}},
-			pkg:   "internal/backend/redis", test: "TestScriptRenew",
+			pkg:   "internal/backend/backendtest", test: "TestMiniredis",
 		},
 		{
 			name: "renewal-revives", what: "A renewal revives an expired lease.",
 			edits: []edit{{"renewal-of-own-lease", operandNever(2)}},
-			pkg:   "internal/backend/redis", test: "TestScriptRenew",
+			pkg:   "internal/backend/backendtest", test: "TestMiniredis",
 		},
 		{
 			name: "extend-or-set", what: "A renewal acquires a free key.",
 			edits: []edit{{"renewal-of-own-lease", before("if not state then call('HSET', key, 's', 'h', 'h', grant_id, 'x', now + lease, 'd', lease); state, owner, ends = 'h', grant_id, now + lease end")}},
-			pkg:   "internal/backend/redis", test: "TestScriptRenew",
+			pkg:   "internal/backend/backendtest", test: "TestMiniredis",
 		},
 		{
 			name: "renewal-of-all-or-none", what: "A renewal ends with an error at the first key that it cannot read.",
@@ -76,7 +76,7 @@ func scripts() []mistake {
 		{
 			name: "leave-frees-another's-turn", what: "A waiter that gives up ends the reservation of another one.",
 			edits: []edit{{"leaves-with-turn", value("k.state ~= reserved and ($)")}},
-			pkg:   "internal/backend/redis", test: "TestScriptLeave",
+			pkg:   "internal/backend/backendtest", test: "TestMiniredis",
 		},
 		{
 			name: "turn-not-passed-on", what: "A waiter that gives up keeps its reservation.",
@@ -156,7 +156,7 @@ func scripts() []mistake {
 		{
 			name: "record-outlives-its-end", what: "A withdrawn request extends the record that it found.",
 			edits: []edit{{"record-keeps-its-end", never()}},
-			pkg:   "internal/backend/redis", test: "TestScriptRecordKeepsItsEnd",
+			pkg:   "internal/backend/backendtest", test: "TestMiniredis",
 		},
 		{
 			name: "dead-queue-in-one-script", what: "One release searches for a live waiter behind any number of dead ones.",

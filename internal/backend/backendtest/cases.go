@@ -181,13 +181,15 @@ func renewals() []rule {
 			s.check(st.Token == renew.Token && st.Holder == renew.Holder, "the state is %+v", st)
 		}),
 		fast("each lease of a batch has its own verdict", func(s *scene) {
-			one, _ := s.a.hold(&s.job)
+			one, g := s.a.hold(&s.job)
 			two, _ := s.a.hold(&s.claim)
 			s.check(s.b.Revoke(s.Context(), &s.claim) == nil, "Revoke failed")
-			rs := []backend.RenewRequest{renewal(one, long), renewal(two, long), {Key: &s.job, ID: two.ID, Lease: long, Retention: day}}
-			want := []backend.RenewReply{{Verdict: backend.VerdictKept}, {Verdict: backend.VerdictRevoked}, {Verdict: backend.VerdictLost}}
+			rs := []backend.RenewRequest{renewal(two, long), {Key: &s.job, ID: two.ID, Lease: long, Retention: day}, renewal(one, long)}
+			rs[2].Token, rs[2].Holder = g.Token+used, "the next one"
+			want := []backend.RenewReply{{Verdict: backend.VerdictRevoked}, {Verdict: backend.VerdictLost}, {Verdict: backend.VerdictKept}}
 			got := s.a.Renew(s.Context(), rs)
 			s.check(slices.Equal(got, want), "the replies are %+v, want %+v", got, want)
+			s.check(s.inspect(&s.job).Holder == "the next one", "the hand-off is not published")
 		}),
 		fast("Extend is a renewal of one lease", func(s *scene) {
 			r, _ := s.a.hold(&s.job)

@@ -101,6 +101,16 @@ func turns() []rule {
 			s.c.hearsTurn(second)
 			s.c.acquire(backend.OutcomeGranted, second)
 		}),
+		fast("a waiter that gives up leaves the reservation of another one", func(s *scene) {
+			s.b.listen()
+			r, g := s.a.hold(&s.job)
+			first, second := s.b.wait(&s.job), s.c.wait(&s.job)
+			s.a.end(r, g.Token)
+			s.b.hearsTurn(first)
+			s.c.withdraw(second, false, func(st backend.Status) bool { return st.Queue == 0 })
+			s.state(&s.job, backend.StateReserved)
+			s.b.acquire(backend.OutcomeGranted, first)
+		}),
 		fast("a withdrawn grant goes to the next waiter", func(s *scene) {
 			s.b.listen()
 			r, _ := s.a.hold(&s.job)
@@ -201,6 +211,12 @@ func records() []rule {
 			r, g := s.a.expired(&s.claim)
 			s.a.complete(true, completion(r, g.Token))
 			s.state(&s.claim, backend.StateDone)
+		}),
+		fast("a completion of a revoked hold succeeds", func(s *scene) {
+			r, g := s.a.hold(&s.claim)
+			s.check(s.b.Revoke(s.Context(), &s.claim) == nil, "Revoke failed")
+			s.a.complete(true, completion(r, g.Token))
+			s.check(!s.state(&s.claim, backend.StateDone).Revoked, "the record is revoked")
 		}),
 		fast("a completion after a takeover fails", func(s *scene) {
 			r, g := s.a.expired(&s.claim)
@@ -345,6 +361,16 @@ func operators() []rule {
 			s.b.hearsCooling(waiter, time.Hour)
 			s.clear(backend.Cleared, backend.ClearRequest{Key: &s.job})
 			s.b.hearsTurn(waiter)
+		}),
+		fast("Clear keeps a reservation", func(s *scene) {
+			s.b.listen()
+			r, g := s.a.hold(&s.job)
+			waiter := s.b.wait(&s.job)
+			s.a.end(r, g.Token)
+			s.b.hearsTurn(waiter)
+			s.clear(backend.Cleared, backend.ClearRequest{Key: &s.job})
+			s.state(&s.job, backend.StateReserved)
+			s.b.acquire(backend.OutcomeGranted, waiter)
 		}),
 		fast("Clear with a condition changes nothing if the key has changed", func(s *scene) {
 			r, g := s.a.hold(&s.claim)

@@ -69,55 +69,6 @@ func TestScriptRemembersLongEnough(t *testing.T) {
 	})
 }
 
-// A record is replayed until the end of its retention, also if its hash must remember an id for a
-// minute.
-func TestScriptShortRecord(t *testing.T) {
-	onEach(t, func(b *bench) {
-		b.set(states()["mine"])
-		b.wantReply(complete(me, "r", 1, 1).with("keep_ms", int64(1000)), 1)
-		b.wantReply(acquire(mismatch, waker, "least", "", 1), 2, "r", 1, "")
-		if reply := b.run(inspect.with("part", 1)); reply[0] != "d" || reply[10].(int64) > 1_000_000 || reply[12] != "r" { //nolint:errcheck // a number
-			b.Errorf("inspect returns %v", reply)
-		}
-		b.must(b.rdb.HSet(b.Context(), b.keys[0], "x", b.now()-1).Err()) // a second later the record has ended
-		if reply := b.run(inspect); reply[0] != "" || reply[5] != int64(0) {
-			b.Errorf("inspect returns %v after the end of the record", reply)
-		}
-		b.wantReply(acquire(me, mine, "least", "", 0), 5)                         // a late duplicate
-		b.wantReply(acquire(mismatch, waker, "least", "", 0), 1, rel(0), 1, 0)    // a new run
-		b.wantReply(acquire(mismatch, waker, "least", "tag", 0), 1, rel(0), 1, 0) // its repeat
-		if h := b.hash(); h["r"] != "" || h["e"] != "" {
-			b.Errorf("the record is kept after its end: %v", h)
-		}
-		b.set(states()["mine"])
-		b.run(complete(me, "r", 1, 1)) // its retention is longer than that of the id, so the TTL of the hash ends it
-		if h := b.hash(); h["x"] != "" {
-			b.Errorf("the record has its own end: %v", h)
-		}
-	})
-}
-
-// A withdrawn request is remembered for a minute. That does not extend the record of the key.
-func TestScriptRecordKeepsItsEnd(t *testing.T) {
-	onEach(t, func(b *bench) {
-		b.set(states()["mine"])
-		b.run(complete(me, "r", 1, 0)) // Keep is longer than a minute, so the record ends with the TTL of the hash
-		b.must(b.rdb.PExpire(b.Context(), b.keys[0], 20*time.Second).Err())
-		for _, request := range []string{mismatch, id("X"), id("Y")} {
-			b.wantReply(leave(request, waker, 1), 0)
-			if reply := b.run(inspect); reply[0] != "d" || reply[10].(int64) > 20_000_000 { //nolint:errcheck // a number
-				b.Errorf("inspect returns %v", reply)
-			}
-		}
-		if left := b.pttl(0); left < idMemory-tolerance {
-			b.Errorf("the requests are remembered for %v, want a minute", left)
-		}
-		b.must(b.rdb.HSet(b.Context(), b.keys[0], "x", b.now()-1).Err()) // 20 s later the record has ended
-		b.wantReply(acquire(mismatch, waker, "least", "", 0), 5)         // a late duplicate
-		b.wantReply(acquire(id("N"), waker, "least", "", 0), 1, rel(0), 1, 0)
-	})
-}
-
 // The hash is kept longer than the queue, also if a request arrives at the end of a reservation or
 // of MinHold.
 func TestScriptHashOutlivesQueue(t *testing.T) {

@@ -1,7 +1,6 @@
 package redis_test
 
 import (
-	"maps"
 	"testing"
 	"time"
 
@@ -14,48 +13,6 @@ func force(token any, silent time.Duration) call {
 	return call{Script: wire.ForceClear, make: func(k *backend.Key) wire.Command {
 		return sender(mine).ForceClear(&backend.ForceClearRequest{Key: k, Locker: waker, Silent: silent}, id("F"))
 	}}.with("token", token)
-}
-
-// force_clear.lua ends the lease of the hold with this token and locker, and of no other. All other
-// data stays, as after the end of a lease.
-func TestScriptForceClear(t *testing.T) {
-	onEach(t, func(b *bench) {
-		for name, was := range states() {
-			b.use(name)
-			b.set(was, dead+dead, waker+next)
-			token := b.hash()["t"]
-			if was["h"] != mismatch || was["s"] != "h" {
-				b.wantReply(force(token, 0), 2)
-				b.like(was)
-				continue
-			}
-			for _, c := range []call{force("1"+token, 0), force(token, 0).with("locker", mine)} {
-				b.wantReply(c, 2)
-				b.like(was)
-			}
-			for range 2 {
-				b.wantReply(force(token, 0), 1)
-				ended := ""
-				if l, ok := was["l"].(string); ok {
-					ended = l
-				}
-				b.like(was.without("x").with(fields{"l": ended + mismatch + id("F")}))
-				b.bound()
-			}
-			if q := b.queue(); len(q) != 1 || q[0] != waker+next {
-				b.Errorf("%s: the queue is %q", name, q)
-			}
-			b.wantReply(renew(mismatch), 0)
-			b.wantReply(acquire(mismatch, waker, "exclusive", "", 0), 5)
-			b.run(acquire(me, mine, "exclusive", "", 0))
-			b.wantReply(acquire(mismatch, waker, "exclusive", "", 0), 5) // a late duplicate
-			was := b.hash()
-			b.wantReply(force(token, 0), 1) // a repeat
-			if h := b.hash(); !maps.Equal(h, was) {
-				b.Errorf("%s: a repeat changes %v to %v", name, was, h)
-			}
-		}
-	})
 }
 
 // force_clear.lua refuses a lease that was renewed too recently. The last renewal is d before x. If d

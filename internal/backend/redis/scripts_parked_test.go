@@ -43,36 +43,6 @@ func (b *bench) exists() int64 {
 	return n
 }
 
-// A key that is held, reserved or cooling parks an entry, and a repeat changes nothing. Any other
-// key is not changed.
-func TestScriptPark(t *testing.T) {
-	live := []string{
-		"mine", "mine after abandoned", "mine tagged", "mine revoked", "other's", "other's tagged", "other's revoked", "my turn", "my turn, abandoned",
-		"other's turn", "other's turn, aband.", "cooling", "remembered, other's",
-	}
-	parked := func(was fields) row {
-		return row{reply: []any{2, 0, 1, span(0), span(0)}, after: was.with(fields{"p": mine})}
-	}
-	onEach(t, func(b *bench) {
-		rows := all(park("1"), []any{0}, each(parked, live...))
-		for name, was := range states() {
-			b.T.Run(name, func(t *testing.T) {
-				b := &bench{T: t, rdb: b.rdb}
-				b.use(t.Name())
-				r := rows[name](was)
-				if r.after == nil {
-					r.after = was
-				}
-				r.again, r.members = r.reply, keyQueue
-				r.check(b, was, keyQueue)
-				if n := b.rdb.Exists(t.Context(), b.keys[2]).Val(); (n == 1) != (len(r.reply) > 1) {
-					t.Errorf("parked entries exist: %d", n)
-				}
-			})
-		}
-	})
-}
-
 // The TTL of the hash is ten minutes, because it says that there are entries. The entries end after
 // the longest time for which one was parked. The marks end when they have no more effect.
 func TestScriptParkTTL(t *testing.T) {
@@ -149,25 +119,6 @@ func TestScriptParkPlain(t *testing.T) {
 		b.run(complete(me, "r", 1, 0).with("plain", 1))
 		b.wantReply(park("1"), 0)
 		kind("string")
-	})
-}
-
-// A waker removes entries that it has marked. An entry that was parked again since has no mark, and
-// stays. So does an entry that another waker has marked later.
-func TestScriptUnparkMarked(t *testing.T) {
-	onEach(t, func(b *bench) {
-		b.set(states()["other's"])
-		for _, entry := range []string{"1", "2", "3"} {
-			b.run(park(entry))
-		}
-		first := b.run(unpark(3, ""))[4]
-		b.run(park("2"))
-		b.run(park("3"))
-		time.Sleep(2 * time.Millisecond)
-		second := b.run(unpark(2, ""))[4] // marks "2"
-		b.wantReply(unpark(0, "", "1", "2", "3").with("marked", first), 1, span(0), 2, span(0), rel(0))
-		b.wantReply(unpark(0, "", "2", "3").with("marked", second), 1, span(0), 1, span(0), rel(0))
-		b.wantReply(unpark(0, "", "3"), 1, span(0), 0, 0, rel(0))
 	})
 }
 

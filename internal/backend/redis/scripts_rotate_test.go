@@ -3,12 +3,8 @@ package redis_test
 import (
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
@@ -37,86 +33,6 @@ var queues = map[string][]string{"no waiter": {}, "dead waiter": keyQueue[:1], "
 
 // held has the states in which me can be released.
 var held = []string{"mine", "mine after abandoned", "mine tagged", "mine over", "mine revoked", "mine revoked, over"}
-
-// In each state a rotation releases the hold like release.lua. The next request gets the reply of
-// acquire.lua, after all live waiters. A repeat changes nothing.
-func TestScriptRotate(t *testing.T) {
-	for name, members := range queues {
-		for _, queue := range []int{0, 1} {
-			for _, remember := range []int{0, 1} {
-				granted := func(was fields) row {
-					return row{
-						reply: []any{1, 1, rel(0), 1, 0}, again: []any{0, 1, rel(0), 1, 0}, ttl: retention, members: []string{},
-						after: was.without("v", "a", "g").with(fields{
-							"s": "h", "h": again, "o": mine, "x": rel(lease), "d": span(lease), "m": "who " + again, "t": rel(0), "f": rotated,
-						}),
-					}
-				}
-				others := func(was fields) row {
-					r := row{reply: []any{1, 0, span(window), 0, "", queue}, again: []any{0, 0, 0, 0, "", queue}, ttl: keep, members: []string{}}
-					if queue == 1 {
-						r.members = []string{mine + again}
-					}
-					r.after = passed(was, "a", "m", "g").with(fields{"f": rotated})
-					return r
-				}
-				some := each(granted, held...)
-				if len(members) == 2 {
-					some = each(others, held...)
-				}
-				rows := all(rotate(me, again, remember, queue), []any{0, 0, 0, 0, "", len(members)}, some)
-				if remember == 1 {
-					rows = remembering(me, rows)
-				}
-				t.Run(name+"/"+strconv.Itoa(queue)+strconv.Itoa(remember), func(t *testing.T) {
-					onEach(t, func(b *bench) { table(b, members, rows) })
-				})
-			}
-		}
-	}
-}
-
-// remembering returns the rows of the same call if it also remembers an id.
-func remembering(id string, rows map[string]func(fields) row) map[string]func(fields) row {
-	rows = maps.Clone(rows)
-	for name, make := range rows {
-		rows[name] = func(was fields) row {
-			r := make(was)
-			switch {
-			case r.call.Script == wire.Clear && r.reply[0] == 0: // a held key is not changed
-				return r
-			case r.call.Script == wire.Revoke:
-				r.again = []any{1}
-			}
-			if r.after == nil {
-				r.after = was
-			}
-			if l, _ := was["l"].(string); !strings.Contains(l, id) {
-				r.after = r.after.with(fields{"l": l + id})
-			}
-			if len(was) == 0 {
-				r.ttl = time.Minute
-			}
-			return r
-		}
-	}
-	return rows
-}
-
-// The next request may have reached any state before a repeat arrives. The repeat returns a grant
-// or busy, and does not enter the queue again.
-func TestScriptRotateRepeat(t *testing.T) {
-	runs := func(abandoned int) func(fields) row {
-		return func(fields) row { return row{reply: []any{0, 1, rel(-10 * time.Second), 1, abandoned}} }
-	}
-	some := each(runs(0), "mine", "mine tagged")
-	some["mine after abandoned"] = runs(1)
-	onEach(t, func(b *bench) {
-		for _, queue := range []int{0, 1} {
-			table(b, keyQueue, all(rotate(id("H"), me, 0, queue), []any{0, 0, 0, 0, "", 2}, some))
-		}
-	})
-}
 
 // A late duplicate of a rotation arrives after the end of its next request. It releases the hold if
 // that still exists. It grants and queues nothing.
@@ -188,37 +104,11 @@ func TestScriptRotateTokens(t *testing.T) {
 	})
 }
 
-// Waiters of other processes are served first, in order of arrival, and each is notified. The next
-// request of a rotation is last in the queue.
+// If PUBLISH does not count all receivers, the key is reserved for the first waiter, also if that is
+// dead. The next request of the rotation is the last one in the queue.
 func TestScriptRotateLine(t *testing.T) {
 	onEach(t, func(b *bench) {
-		for len(b.heard) > 0 {
-			<-b.heard
-		}
-		b.set(states()["mine"], dead+dead, waker+next, waker+mismatch)
-		b.wantReply(rotate(me, again, 0, 1), 1, 0, span(window), 0, "", 2)
-		b.notified("w" + next)
-		if q := b.queue(); !slices.Equal(q, []string{waker + mismatch, mine + again}) {
-			b.Errorf("the queue is %q", q)
-		}
-		if ttl := b.rdb.PTTL(b.Context(), b.keys[1]).Val(); ttl > queued || ttl < queued-tolerance {
-			b.Errorf("the queue is kept for %v", ttl)
-		}
-		if z := b.rdb.ZScore(b.Context(), b.keys[1], mine+again).Val(); !match(int64(z), rel(0), b.now()) {
-			b.Errorf("score in the queue: %f", z)
-		}
-		b.token(next)
-		b.wantReply(release(next, 1, 0, 0), 1)
-		b.notified("w" + mismatch)
-
-		b.set(states()["mine"]) // without a waiter there is no notification, and the next request gets the key
-		b.wantReply(rotate(me, again, 0, 1), 1, 1, rel(0), 1, 0)
-		b.must(b.rdb.ZAdd(b.Context(), b.keys[1], redis.Z{Score: 1, Member: waker + next}).Err())
-		b.must(b.rdb.PExpire(b.Context(), b.keys[1], time.Minute).Err())
-		b.wantReply(rotate(again, me, 0, 1), 1, 0, span(window), 0, "", 1)
-		b.notified("w" + next)
-
-		b.set(states()["mine"], keyQueue...) // PUBLISH does not count all receivers
+		b.set(states()["mine"], keyQueue...)
 		c := rotate(me, again, 0, 1)
 		c = c.with("counts_all", 0)
 		b.wantReply(c, 1, 0, span(window), 0, "", 2)
@@ -227,6 +117,12 @@ func TestScriptRotateLine(t *testing.T) {
 		}
 		if q := b.queue(); !slices.Equal(q, []string{waker + next, mine + again}) {
 			b.Errorf("the queue is %q", q)
+		}
+		if ttl := b.pttl(1); ttl > queued || ttl < queued-tolerance {
+			b.Errorf("the queue is kept for %v", ttl)
+		}
+		if z := b.rdb.ZScore(b.Context(), b.keys[1], mine+again).Val(); !match(int64(z), rel(0), b.now()) {
+			b.Errorf("score in the queue: %f", z)
 		}
 		b.notified()
 	})

@@ -1,17 +1,12 @@
 package redis_test
 
 import (
-	"fmt"
-	"maps"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/backend"
-	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -161,95 +156,16 @@ func TestScriptClock(t *testing.T) {
 	})
 }
 
-// The key is reserved for the first live waiter in order of arrival. If PUBLISH does not count all
-// receivers, it is reserved for the first waiter.
+// If PUBLISH does not count all receivers, a key is reserved for the first waiter, also if that is
+// dead. Its withdrawal passes the key on.
 func TestScriptLine(t *testing.T) {
 	onEach(t, func(b *bench) {
-		request := func(n int) string { return fmt.Sprintf("req-%022d", n) }
-		b.set(states()["mine"], dead+dead)
-		for n := range 20 { // one after another, with the names 19 to 0
-			b.run(acquire(request(19-n), waker, "exclusive", "", 1))
-			for begin := b.now(); b.now() == begin; {
-				continue // the order of two requests in one µs is that of their names
-			}
-		}
-		hold := me
-		for n := range 20 {
-			b.wantReply(release(hold, 1, 0, 0), 1)
-			if h := b.hash(); h["s"] != "r" || h["h"] != request(19-n) {
-				b.Fatalf("turn %d: the key is reserved for %s", n, h["h"])
-			}
-			b.notified("w" + request(19-n))
-			b.wantReply(acquire(mismatch, waker, "exclusive", "", 0), 0, span(window), 0, "", 19-n, "")
-			hold = request(19 - n)
-			b.token(hold)
-		}
-		b.wantReply(release(hold, 1, 0, 0), 1)
-		if h := b.hash(); h["s"] != "" || h["h"] != "" || h["x"] != "" {
-			b.Errorf("the queue is empty, but the key is %v", h)
-		}
-
 		b.set(states()["mine"], keyQueue...)
-		uncounted := release(me, 1, 0, 0).with("counts_all", 0)
-		b.wantReply(uncounted, 1)
+		b.wantReply(release(me, 1, 0, 0).with("counts_all", 0), 1)
 		if h := b.hash(); h["h"] != dead || h["o"] != dead {
 			b.Errorf("the key is reserved for %s, want the dead waiter", h["h"])
 		}
-		b.wantReply(leave(dead, dead, 0), 1) // the key is reserved for the next waiter
+		b.wantReply(leave(dead, dead, 0), 1)
 		b.notified("w" + next)
-
-		b.set(states()["mine"], dead+dead, waker+next, waker+mismatch)
-		b.wantReply(complete(me, "r", 1, 0), 1)
-		b.notified("w"+next, "w"+mismatch)
-		b.set(states()["other's"])
-		b.wantReply(revoke, 1)
-		b.notified("v" + mismatch)
-	})
-}
-
-// One command renews many keys, and each key has its own verdict.
-func TestScriptRenewMany(t *testing.T) {
-	onEach(t, func(b *bench) {
-		want := map[string]backend.Verdict{ // the others are lost
-			"mine": backend.VerdictKept, "mine revoked": backend.VerdictRevoked, "mine over": 0, "other's": 0, "new": 0, "done": 0, "my turn": 0,
-			"mine after abandoned": backend.VerdictKept,
-		}
-		names := slices.Sorted(maps.Keys(want))
-		var keys []string
-		var rs []backend.RenewRequest
-		for n := range 100 {
-			b.use(strconv.Itoa(n))
-			b.set(states()[names[n%len(names)]])
-			keys = append(keys, b.keys[0])
-			r := backend.RenewRequest{
-				Key: &backend.Key{Stored: [2]string{b.keys[0]}}, ID: me, Lease: lease + time.Duration(n)*time.Minute, Retention: retention,
-			}
-			if n%3 == 0 {
-				r.Token, r.Holder = int64(n), "who"
-			}
-			rs = append(rs, r)
-		}
-		cmds, _ := wire.Renewals(rs, len(rs))
-		v, err := cmds[0].Run(b.Context(), b.rdb)
-		if err != nil || len(cmds) != 1 {
-			b.Fatalf("%d commands, %v, %v", len(cmds), v, err)
-		}
-		for n := range rs {
-			name := names[n%len(names)]
-			kept, err := wire.DecodeRenew(rs[n].Key, wire.Elements(v), n)
-			if err != nil || kept != want[name] {
-				b.Errorf("%d, %s: %d, %v, want %d", n, name, kept, err, want[name])
-			}
-			long := lease + time.Duration(n)*time.Minute
-			b.keys = []string{keys[n]}
-			after := states()[name]
-			if kept == backend.VerdictKept {
-				after = after.with(fields{"x": rel(long), "d": span(long)})
-				if n%3 == 0 && n > 0 {
-					after = after.with(fields{"t": n, "m": "who"})
-				}
-			}
-			b.like(after)
-		}
 	})
 }

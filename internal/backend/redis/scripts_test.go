@@ -57,6 +57,55 @@ func (f fields) without(names ...string) fields {
 	return f
 }
 
+// states returns the states of a key. A live hold began 10 s ago and has 20 s left. An expired one
+// expired 10 s ago.
+func states() map[string]fields {
+	held := func(request, locker string) fields {
+		return fields{
+			"s": "h", "h": request, "o": locker, "x": rel(20 * time.Second), "d": span(lease), "m": "who " + request, "t": rel(-10 * time.Second),
+			"f": rel(-time.Minute), "n": 1,
+		}
+	}
+	free := fields{"t": rel(-time.Minute), "f": rel(-time.Minute), "n": 1}
+	reserved := func(request, locker string) fields {
+		return free.with(fields{"s": "r", "h": request, "o": locker, "x": rel(30 * time.Second), "d": span(window)})
+	}
+	done := func(hold string) fields {
+		return free.with(fields{"s": "d", "e": hold, "r": "record", "m": "who " + hold, "g": "tag"})
+	}
+	over := fields{"x": rel(-10 * time.Second), "t": rel(-40 * time.Second)}
+	abandoned := fields{"a": 1, "m": "who Z", "g": "tag"}
+	return map[string]fields{
+		"new":                  {},
+		"free":                 free,
+		"mine":                 held(me, mine),
+		"mine after abandoned": held(me, mine).with(fields{"a": 1}),
+		"mine tagged":          held(me, mine).with(fields{"g": "tag"}),
+		"mine over":            held(me, mine).with(over),
+		"mine revoked":         held(me, mine).with(fields{"v": 1}),
+		"mine revoked, over":   held(me, mine).with(over).with(fields{"v": 1}),
+		"other's":              held(mismatch, waker),
+		"other's tagged":       held(mismatch, waker).with(fields{"g": "tag"}),
+		"other's over":         held(mismatch, waker).with(over),
+		"other's over tagged":  held(mismatch, waker).with(over).with(fields{"g": "tag"}),
+		"other's revoked":      held(mismatch, waker).with(fields{"v": 1}),
+		"other's revoked over": held(mismatch, waker).with(over).with(fields{"v": 1}),
+		"my turn":              reserved(me, mine),
+		"my turn over":         reserved(me, mine).with(fields{"x": rel(-time.Minute)}),
+		"my turn, abandoned":   reserved(me, mine).with(abandoned),
+		"other's turn":         reserved(mismatch, waker),
+		"other's turn over":    reserved(mismatch, waker).with(fields{"x": rel(-time.Minute)}),
+		"other's turn, aband.": reserved(mismatch, waker).with(abandoned),
+		"cooling":              free.with(fields{"s": "c", "x": rel(30 * time.Second), "d": span(time.Minute)}),
+		"cooling over":         free.with(fields{"s": "c", "x": rel(-time.Second), "d": span(time.Minute)}),
+		"done":                 done(me),
+		"done by other":        done(mismatch),
+		"abandoned":            free.with(abandoned),
+		"remembered":           free.with(fields{"l": id("X") + me}),
+		"remembered, other's":  held(mismatch, waker).with(fields{"l": me + id("X")}),
+	}
+}
+
 // bench has one key in one Redis.
 type bench struct {
 	*testing.T
