@@ -145,6 +145,7 @@ func TestAtMostOnceKeeps(t *testing.T) {
 
 // The server accepts no writes. An abandoned key is refused nevertheless.
 func TestAtMostOnceRefusesWithoutWrites(t *testing.T) {
+	t.Parallel()
 	server := redistest.Real(t)
 	rdb := server.Client(t)
 	locks, err := lockcore.New(rdb, lockcore.Options{})

@@ -108,6 +108,7 @@ func TestWaitBehindDeadMembers(t *testing.T) {
 
 // A key has an absurd end of its lease, of any form. A waiter sends requests at a bounded rate.
 func TestAbsurdEndRate(t *testing.T) {
+	t.Parallel()
 	w := realWorld(t)
 	l, _, count := w.Locker(lockcore.Options{})
 	_ = w.Must(l.Acquire(t.Context(), "warm", noWait)).Release(t.Context())
@@ -200,6 +201,7 @@ func TestReplyRate(t *testing.T) {
 // A key has a field that cannot be read. Each operation returns ErrRecord at once, which names the
 // key and the field, and writes nothing. Clear repairs the key.
 func TestUnreadableKey(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		kind         lockcore.Kind
 		state, field string

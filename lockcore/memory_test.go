@@ -320,7 +320,7 @@ func (m memory) since(before memory) int { return int(m.bytes) - int(before.byte
 // sample.
 func stride(t *testing.T) int {
 	t.Helper()
-	return testlevel.Pick(t, 32, 16, 1)
+	return testlevel.Pick(t, 64, 16, 1)
 }
 
 // unlessInflated skips a test that measures the machine, except at level campaign. It also skips

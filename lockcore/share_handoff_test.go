@@ -251,6 +251,7 @@ func TestShareRetryAfter(t *testing.T) {
 // Many permits are released during an outage. Redis still remembers an ended request, whose late
 // duplicate gets no share.
 func TestShareOutageRemembers(t *testing.T) {
+	t.Parallel()
 	w := realWorld(t)
 	a, fa, _ := w.Locker(lockcore.Options{})
 	b, fb, _ := w.Locker(lockcore.Options{})

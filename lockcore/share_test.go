@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -53,6 +54,7 @@ func (r *room) leave(t lockcore.Terms) {
 // Readers, writers and permits of several Lockers acquire one key. A writer always runs alone, the
 // weights never exceed the limit, and all calls are served.
 func TestShares(t *testing.T) {
+	rounds := testlevel.Pick(t, 10, 40, 40)
 	for name, terms := range map[string]func(r *rand.Rand) lockcore.Terms{
 		"readers and writers": func(r *rand.Rand) lockcore.Terms {
 			if r.IntN(10) == 0 {
@@ -86,7 +88,7 @@ func TestShares(t *testing.T) {
 				for i := range 24 {
 					all.Go(func() {
 						rnd := rand.New(rand.NewPCG(uint64(i), 7))
-						for range 40 {
+						for range rounds {
 							terms := terms(rnd)
 							terms.Wait = lockcore.Forever
 							began := time.Now()

@@ -21,9 +21,10 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// onWorlds runs a test in virtual time, and on a real server.
+// onWorlds runs a test in virtual time, and on a real server, in parallel with other tests.
 func onWorlds(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
+	t.Parallel()
 	t.Run("memory", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) { test(t, newWorld(t)) })
 	})

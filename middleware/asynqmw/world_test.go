@@ -153,19 +153,20 @@ func (w *world) vanishes(task *asynq.TaskInfo) {
 	}
 }
 
-// eventually calls ok every 10 ms until it returns true, for at most 2 min. In a bubble it is 5 min
-// of virtual time. Both are less than the 10 min after which some tasks come back by themselves.
+// eventually calls ok until it returns true, for at most 2 min. In a bubble it is 5 min of virtual
+// time. Both are less than the 10 min after which some tasks come back by themselves. The calls are
+// 10 ms apart and later 100 ms, because each runs a script, and most of the CPU time of these tests
+// is that of scripts.
 func (w *world) eventually(ok func() bool) bool {
 	w.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	give := time.After(2 * time.Minute)
+	give, pause := time.After(2*time.Minute), 10*time.Millisecond
 	if w.virtual { // tasks that come back by themselves may find the key busy, and are parked again
 		give = time.After(5 * time.Minute)
 	}
 	for !ok() {
 		select {
-		case <-tick.C:
+		case <-time.After(pause):
+			pause = min(pause+pause/4, 100*time.Millisecond)
 		case <-give:
 			return false
 		}

@@ -802,7 +802,7 @@ func count(t *testing.T, quick, full, campaign int) int {
 // TestDifferential compares the rules with the scripts on miniredis. Replies, notifications, stored
 // data and TTLs are equal.
 func TestDifferential(t *testing.T) {
-	n := count(t, 4_000, 10_000, 1_000_000)
+	n := count(t, 2_000, 10_000, 1_000_000)
 	const lanes = 2
 	steps := [lanes]string{"share_step = 500", "share_step = 1"}
 	for lane := range lanes {
@@ -912,6 +912,7 @@ var mistakes = []struct {
 // TestDifferentialFindsMistakes compares the rules with scripts that have a mistake. It finds each
 // mistake.
 func TestDifferentialFindsMistakes(t *testing.T) {
+	testlevel.Full(t)
 	for _, m := range mistakes {
 		t.Run(m.name, func(t *testing.T) {
 			tm := virtual

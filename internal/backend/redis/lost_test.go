@@ -194,6 +194,7 @@ func newLease(t *testing.T, l *lockcore.Locker, key string) *lockcore.Lease {
 // WAIT takes longer than a reply may. The server is not asked, because the reply of the script has
 // arrived before.
 func TestLostReplyOfWait(t *testing.T) {
+	testlevel.Full(t)
 	t.Parallel()
 	w, pings := realWorld(t), new(atomic.Int64)
 	o := w.Options()

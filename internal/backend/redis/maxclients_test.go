@@ -82,6 +82,7 @@ func TestMaxClients(t *testing.T) {
 // The server is at maxclients and has closed all connections of the Locker. The lease ends before
 // its end on the server. The error of a call says why.
 func TestMaxClientsNoConnection(t *testing.T) {
+	testlevel.Full(t)
 	redistest.MoreRights(t) // for another user the test itself logs in, and the refusal is its own error
 	t.Parallel()
 	s := redistest.Real(t)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
 // mostElements is how many shares and waiters a script touches at most, so that no key blocks the
@@ -162,6 +163,7 @@ const unlimited = "/1000000000/1/"
 // A script touches few shares, however many have expired, are held, cool or wait. If there is more
 // to remove first, it says so, and the same call then gets the reply that it gets with few shares.
 func TestScriptSteps(t *testing.T) {
+	testlevel.Full(t)
 	const many = 2 * mostElements
 	withdraw := releaseShare(me+permit, 0, 0).with("locker", mine)
 	for name, c := range map[string]struct {

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
 // Each request belongs to the locker that is declared with it. All lockers except dead are
@@ -115,7 +116,8 @@ type bench struct {
 	heard <-chan *redis.Message // notifications to waker
 }
 
-// onEach runs a test on Redis in memory and on a real server. waker is subscribed to both.
+// onEach runs a test on Redis in memory, and from level full also on a real server. waker is
+// subscribed to both.
 func onEach(t *testing.T, test func(b *bench)) {
 	t.Helper()
 	run := func(t *testing.T, rdb *redis.Client) {
@@ -131,7 +133,10 @@ func onEach(t *testing.T, test func(b *bench)) {
 		test(b)
 	}
 	t.Run("memory", func(t *testing.T) { run(t, redistest.Bubble(t).Client(t)) })
-	t.Run("real", func(t *testing.T) { run(t, redistest.Real(t).Client(t)) })
+	t.Run("real", func(t *testing.T) {
+		testlevel.Full(t)
+		run(t, redistest.Real(t).Client(t))
+	})
 }
 
 func (b *bench) use(key string) {

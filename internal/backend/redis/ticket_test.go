@@ -23,6 +23,7 @@ func ticketOf(t *testing.T, le *lockcore.Lease) string {
 
 // Adopt waits for the acknowledgements of replicas like Acquire.
 func TestTicketAcks(t *testing.T) {
+	t.Parallel()
 	w := realWorld(t)
 	a, _, _ := w.Locker(lockcore.Options{})
 	b, _, _ := w.Locker(lockcore.Options{ReplicaAcks: lockcore.ReplicaAcks{N: 1, Timeout: 20 * time.Millisecond}})
@@ -76,6 +77,7 @@ func TestTicketAcksHealthy(t *testing.T) {
 // The client of the user may send adopt.lua again after a lost reply. The hold is still adopted
 // once.
 func TestTicketForeignClient(t *testing.T) {
+	t.Parallel()
 	for name, client := range foreign {
 		t.Run(name, func(t *testing.T) {
 			w, faults := realWorld(t), faulty.New(t)
