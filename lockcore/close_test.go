@@ -88,8 +88,8 @@ func TestCloseWithinBound(t *testing.T) {
 // error is harmless.
 func TestNilLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		l, _, _ := w.Locker(lockcore.Options{})
+		w := newSpace(t)
+		l := w.Locker(lockcore.Options{})
 		released := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 		_ = released.Release(t.Context())
 		nilLease(t, (*lockcore.Lease)(nil))

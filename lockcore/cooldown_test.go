@@ -17,9 +17,9 @@ import (
 // for waiters and for new calls. Then it is free, and not abandoned.
 func TestMinHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		l, _, _ := w.Locker(lockcore.Options{})
-		other, _, _ := w.Locker(lockcore.Options{})
+		w := newSpace(t)
+		l := w.Locker(lockcore.Options{})
+		other := w.Locker(lockcore.Options{})
 		terms := lockcore.Terms{MinHold: 10 * time.Second, Wait: time.Minute}
 		start := time.Now()
 		le := w.Must(l.Acquire(t.Context(), "k", terms))
@@ -84,8 +84,8 @@ func TestMinHoldIsOver(t *testing.T) {
 // After a failed run a once key is cooling. After a completed one its record is returned at once.
 func TestMinHoldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		l, _, _ := w.Locker(lockcore.Options{})
+		w := newSpace(t)
+		l := w.Locker(lockcore.Options{})
 		claim := lockcore.Claim{Terms: lockcore.Terms{MinHold: time.Minute, Wait: lockcore.NoWait}}
 		le, _, err := l.Claim(t.Context(), "k", claim)
 		if err != nil {
@@ -129,8 +129,8 @@ func TestMinHoldLostReply(t *testing.T) {
 // Clear frees a cooling key.
 func TestMinHoldClear(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		l, _, _ := w.Locker(lockcore.Options{})
+		w := newSpace(t)
+		l := w.Locker(lockcore.Options{})
 		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{MinHold: time.Hour}))
 		_ = le.Release(t.Context())
 		if err := l.Clear(t.Context(), lockcore.KindExclusive, "k"); err != nil {
@@ -144,9 +144,9 @@ func TestMinHoldClear(t *testing.T) {
 // Beat keeps its key, and the keys of the holds around it.
 func TestStall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		l, _, _ := w.Locker(lockcore.Options{})
-		other, _, _ := w.Locker(lockcore.Options{})
+		w := newSpace(t)
+		l := w.Locker(lockcore.Options{})
+		other := w.Locker(lockcore.Options{})
 		terms := lockcore.Terms{Stall: 10 * time.Second}
 		outer := w.Must(l.Acquire(t.Context(), "outer", terms))
 		inner := w.Must(l.Acquire(outer.Context(), "inner", terms))
@@ -182,8 +182,8 @@ func TestStall(t *testing.T) {
 // Each hold of a batch has its own Stall.
 func TestStallInABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		l, _, _ := w.Locker(lockcore.Options{})
+		w := newSpace(t)
+		l := w.Locker(lockcore.Options{})
 		first := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 		next := make(chan *lockcore.Lease)
 		go func() {
@@ -205,9 +205,9 @@ func TestStallInABatch(t *testing.T) {
 // and RetryAfter is the rest of MinHold, at most a minute.
 func TestCoolingHasNoHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		l, _, _ := w.Locker(lockcore.Options{})
-		other, _, _ := w.Locker(lockcore.Options{})
+		w := newSpace(t)
+		l := w.Locker(lockcore.Options{})
+		other := w.Locker(lockcore.Options{})
 		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{MinHold: 10 * time.Minute}))
 		before := make(chan error, 1)
 		go func() {

@@ -14,20 +14,15 @@ func ForgedTicket(l *Locker, kind Kind, name string, token int64) string {
 	return writeTicket(&key, ticketData{id: rand.Text(), token: token, keep: time.Minute})
 }
 
-// NewMemories returns n Lockers in memory whose keys are in one Space.
-func NewMemories(n int, o Options) ([]*Locker, error) {
+// NewSpace returns a function that makes Lockers in memory, which share their keys.
+func NewSpace() (func(Options) (*Locker, error), error) {
 	space, err := memory.NewSpace(0)
 	if err != nil {
 		return nil, err
 	}
-	all := make([]*Locker, n)
-	for i := range all {
-		all[i], err = newLocker(o, func(common backend.Options) (backend.Backend, error) {
+	return func(o Options) (*Locker, error) {
+		return newLocker(o, func(common backend.Options) (backend.Backend, error) {
 			return memory.New(memory.Options{Options: common, Space: space})
 		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return all, nil
+	}, nil
 }

@@ -54,16 +54,9 @@ func forcing(t *testing.T, test func(f *forced)) {
 	})
 	t.Run("memory", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			f := &forced{T: t, events: new(forceEvents)}
-			all, err := lockcore.NewMemories(3, lockcore.Options{Observer: f.events})
-			ok(t, err)
-			f.holder, f.operator, f.other = all[0], all[1], all[2]
-			defer func() {
-				for _, l := range all {
-					ok(t, l.Close(context.Background()))
-				}
-			}()
-			test(f)
+			s, events := newSpace(t), new(forceEvents)
+			o := lockcore.Options{Observer: events}
+			test(&forced{t, s.Locker(o), s.Locker(o), s.Locker(o), events})
 		})
 	})
 }

@@ -17,8 +17,8 @@ var holdID = regexp.MustCompile(`^[0-9a-f]{32}$`)
 // id of its hold. A key that is not held has none.
 func TestHoldOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		l, _, _ := w.Locker(lockcore.Options{})
+		w := newSpace(t)
+		l := w.Locker(lockcore.Options{})
 		ids := map[string]bool{} // guarded by the key
 		note := func(ctx context.Context) string {
 			h, ok := lockcore.HoldOf(ctx, "k")
@@ -93,8 +93,8 @@ func TestHoldOfEqualTokens(t *testing.T) {
 // grant is added. Inspect returns the same value.
 func TestGrantedAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		l, _, _ := w.Locker(lockcore.Options{})
+		w := newSpace(t)
+		l := w.Locker(lockcore.Options{})
 		first := w.Must(l.Acquire(t.Context(), "k", noWait))
 		start := first.GrantedAt()
 		if d := time.Since(start); d < 0 || d > time.Millisecond {

@@ -222,9 +222,9 @@ func TestLeaseReentry(t *testing.T) {
 // A call with a fresh or detached ctx, of another kind of key or on another Locker is not nested.
 func TestLeaseNoReentry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		l, _, _ := w.Locker(lockcore.Options{})
-		other, _, _ := w.Locker(lockcore.Options{})
+		w := newSpace(t)
+		l := w.Locker(lockcore.Options{})
+		other := w.Locker(lockcore.Options{})
 		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 		for name, try := range map[string]func() (*lockcore.Lease, error){
 			"fresh ctx":    func() (*lockcore.Lease, error) { return l.Acquire(t.Context(), "k", noWait) },
@@ -300,8 +300,8 @@ func TestLeaseCanceledParent(t *testing.T) {
 // Clear it runs again.
 func TestLeaseAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		l, _, _ := w.Locker(lockcore.Options{})
+		w := newSpace(t)
+		l := w.Locker(lockcore.Options{})
 		most := lockcore.Claim{Terms: noWait, AtMostOnce: true}
 		le, _, err := l.Claim(lockcore.WithTask(t.Context(), "task-7"), "k", most)
 		if err != nil {

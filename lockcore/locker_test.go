@@ -66,9 +66,9 @@ func TestCommandsCounted(t *testing.T) {
 // their handlers run.
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		l, _, _ := w.Locker(lockcore.Options{})
-		other, _, _ := w.Locker(lockcore.Options{})
+		w := newSpace(t)
+		l := w.Locker(lockcore.Options{})
+		other := w.Locker(lockcore.Options{})
 		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 		theirs := w.Must(other.Acquire(t.Context(), "theirs", lockcore.Terms{}))
 		waiter := make(chan error)
@@ -111,9 +111,9 @@ func TestCloseInTime(t *testing.T) {
 	for name, limit := range map[string]time.Duration{"deadline": 5 * time.Second, "none: one lease": 0} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				l, _, _ := w.Locker(lockcore.Options{})
-				other, _, _ := w.Locker(lockcore.Options{})
+				w := newSpace(t)
+				l := w.Locker(lockcore.Options{})
+				other := w.Locker(lockcore.Options{})
 				le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 				time.Sleep(time.Minute)
 				ctx, want := t.Context(), 30*time.Second
@@ -211,9 +211,9 @@ func TestRevoke(t *testing.T) {
 // A lease with NoRenew is also notified of a revocation.
 func TestRevokeFixed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		l, _, _ := w.Locker(lockcore.Options{})
-		other, _, _ := w.Locker(lockcore.Options{})
+		w := newSpace(t)
+		l := w.Locker(lockcore.Options{})
+		other := w.Locker(lockcore.Options{})
 		kept := w.Must(l.Acquire(t.Context(), "kept", lockcore.Terms{}))
 		time.Sleep(15 * time.Second) // its renewal started the subscription
 		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{NoRenew: true}))

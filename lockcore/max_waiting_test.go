@@ -479,12 +479,12 @@ func queueBound(t *testing.T, most int) lockcore.Observer {
 // A lease is lost. Its first waiter becomes the leader, and still counts.
 func TestMaxWaitingLostLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		l, _, _ := w.Locker(lockcore.Options{})
+		w := newSpace(t)
+		l := w.Locker(lockcore.Options{})
 		le := w.Must(l.Acquire(t.Context(), "k", few))
 		c := newCrowd(t, l)
 		c.call(t.Context(), 3, few)
-		other, _, _ := w.Locker(lockcore.Options{})
+		other := w.Locker(lockcore.Options{})
 		locktest.Lose(le.Context()) // the first waiter becomes the leader; the lease is still in Redis
 		synctest.Wait()
 		wantRefused(t, c.call(t.Context(), 1, few)[0], 3)

@@ -692,8 +692,8 @@ func TestNestedWaitingEvent(t *testing.T) {
 // An Observer panics while a nested call waits. The call leaves its queue.
 func TestNestedObserverPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		l, _, _ := w.Locker(lockcore.Options{Observer: panicsOn[lockcore.Waiting]{}})
+		w := newSpace(t)
+		l := w.Locker(lockcore.Options{Observer: panicsOn[lockcore.Waiting]{}})
 		outer := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{Lease: time.Hour}))
 		inner := w.Must(l.Acquire(outer.Context(), "k", noWait))
 		func() {
@@ -713,9 +713,9 @@ func TestNestedObserverPanics(t *testing.T) {
 // this process has the key. A call of another process gets no such text.
 func TestForgottenContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		l, _, _ := w.Locker(lockcore.Options{})
-		other, _, _ := w.Locker(lockcore.Options{})
+		w := newSpace(t)
+		l := w.Locker(lockcore.Options{})
+		other := w.Locker(lockcore.Options{})
 		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 		const hint = "another call of this process"
 		for _, wait := range []time.Duration{lockcore.NoWait, time.Second} {

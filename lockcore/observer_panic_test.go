@@ -79,13 +79,13 @@ func panics(f func()) (yes bool) {
 // Close does not wait.
 func TestObserverPanicsOnReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		l, _, _ := w.Locker(lockcore.Options{Observer: panicsOn[lockcore.Released]{}})
+		w := newSpace(t)
+		l := w.Locker(lockcore.Options{Observer: panicsOn[lockcore.Released]{}})
 		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 		if !panics(func() { _ = le.Release(t.Context()) }) {
 			t.Error("no panic")
 		}
-		other, _, _ := w.Locker(lockcore.Options{})
+		other := w.Locker(lockcore.Options{})
 		takeOnce(t, other, "k")
 		start := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -100,9 +100,9 @@ func TestObserverPanicsOnReleased(t *testing.T) {
 // panic is counted. The record is stored, and Released is the last event.
 func TestObserverPanicsOnOverrun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newSpace(t)
 		heard := new(locktest.Recorder)
-		l, _, _ := w.Locker(lockcore.Options{Observer: lockcore.Join(panicsOn[lockcore.Lost]{}, panicsOn[lockcore.Overrun]{}, heard)})
+		l := w.Locker(lockcore.Options{Observer: lockcore.Join(panicsOn[lockcore.Lost]{}, panicsOn[lockcore.Overrun]{}, heard)})
 		le, _, err := l.Claim(t.Context(), "o", lockcore.Claim{})
 		if err != nil {
 			t.Fatal(err)
@@ -116,7 +116,7 @@ func TestObserverPanicsOnOverrun(t *testing.T) {
 		if e, ok := events[len(events)-1].(lockcore.Released); !ok || l.ObserverPanics() != 2 {
 			t.Errorf("the last event is %T, %d panics were counted", e, l.ObserverPanics())
 		}
-		other, _, _ := w.Locker(lockcore.Options{})
+		other := w.Locker(lockcore.Options{})
 		if _, rec, err := other.Claim(t.Context(), "o", lockcore.Claim{Terms: noWait}); err != nil || rec == nil || string(rec.Data) != "record" {
 			t.Errorf("%v, %v", rec, err)
 		}

@@ -16,10 +16,10 @@ func TestOverrunAfterRevocation(t *testing.T) {
 	for after, want := range map[time.Duration]int{time.Millisecond: 0, 200 * time.Millisecond: 1} {
 		t.Run(after.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newSpace(t)
 				heard := new(locktest.Recorder)
-				l, _, _ := w.Locker(lockcore.Options{Observer: heard})
-				other, _, _ := w.Locker(lockcore.Options{})
+				l := w.Locker(lockcore.Options{Observer: heard})
+				other := w.Locker(lockcore.Options{})
 				le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 				time.Sleep(5 * time.Second)
 				if err := other.Revoke(t.Context(), lockcore.KindExclusive, "k"); err != nil {

@@ -51,9 +51,9 @@ func TestCloseUndoesCalls(t *testing.T) {
 // A waiter that Close ends leaves the remote queue.
 func TestCloseLeavesLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		l, _, _ := w.Locker(lockcore.Options{})
-		other, _, _ := w.Locker(lockcore.Options{})
+		w := newSpace(t)
+		l := w.Locker(lockcore.Options{})
+		other := w.Locker(lockcore.Options{})
 		theirs := w.Must(other.Acquire(t.Context(), "k", lockcore.Terms{}))
 		refused := make(chan error)
 		go func() { _, err := l.Acquire(t.Context(), "k", long); refused <- err }()
@@ -247,8 +247,8 @@ func TestEndingsHaveRoom(t *testing.T) {
 // Granted is reported first, even for a lease that ends at once, and Released last.
 func TestEventOrder(t *testing.T) {
 	testlevel.Full(t) // in real time: in a bubble the lease never ends before Release
-	w, o, lost := newWorld(t), new(locktest.Recorder), 0
-	l, _, _ := w.Locker(lockcore.Options{Observer: o})
+	w, o, lost := newSpace(t), new(locktest.Recorder), 0
+	l := w.Locker(lockcore.Options{Observer: o})
 	for i := range 1000 {
 		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{Wait: lockcore.NoWait, MaxHold: 1}))
 		if i%10 == 0 {

@@ -151,14 +151,11 @@ func TestMinHoldRateTable(t *testing.T) {
 func rateLockers(t *testing.T, w *world, n int) (lockers []*lockcore.Locker, commands func() int) {
 	t.Helper()
 	if w == nil {
-		all, err := lockcore.NewMemories(n, lockcore.Options{})
-		ok(t, err)
-		t.Cleanup(func() {
-			for _, l := range all {
-				ok(t, l.Close(context.Background()))
-			}
-		})
-		return all, func() int { return 0 }
+		s := newSpace(t)
+		for range n {
+			lockers = append(lockers, s.Locker(lockcore.Options{}))
+		}
+		return lockers, func() int { return 0 }
 	}
 	var counts []*redistest.Counter
 	for range n {

@@ -59,9 +59,9 @@ func TestShareNoOvertaking(t *testing.T) {
 // it.
 func TestShareHandOffEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		l, _, _ := w.Locker(lockcore.Options{})
-		other, _, _ := w.Locker(lockcore.Options{})
+		w := newSpace(t)
+		l := w.Locker(lockcore.Options{})
+		other := w.Locker(lockcore.Options{})
 		one := lockcore.Terms{Limit: 1, Wait: lockcore.Forever}
 		_ = shareOf(t, l, one).Release(t.Context())
 		held := shareOf(t, l, one)
@@ -89,9 +89,9 @@ func TestShareHandOffEnds(t *testing.T) {
 // A share is not handed off to a call whose limit the weights of the other shares exceed.
 func TestShareHandOffBeyondLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		l, _, _ := w.Locker(lockcore.Options{})
-		other, _, _ := w.Locker(lockcore.Options{})
+		w := newSpace(t)
+		l := w.Locker(lockcore.Options{})
+		other := w.Locker(lockcore.Options{})
 		small := lockcore.Terms{Limit: 2, Wait: time.Minute}
 		_ = shareOf(t, l, small).Release(t.Context())
 		held := shareOf(t, l, small)
@@ -118,9 +118,9 @@ func TestShareHandOffBeyondLimit(t *testing.T) {
 // share a lease.
 func TestShareMinHoldOfReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		l, _, _ := w.Locker(lockcore.Options{})
-		writer, _, _ := w.Locker(lockcore.Options{})
+		w := newSpace(t)
+		l := w.Locker(lockcore.Options{})
+		writer := w.Locker(lockcore.Options{})
 		readers := lockcore.Terms{Limit: lockcore.Unlimited, Wait: lockcore.Forever}
 		cooled := readers
 		cooled.MinHold = 10 * time.Second
@@ -156,8 +156,8 @@ func TestShareMinHoldOfReader(t *testing.T) {
 // released before. Revoke of a key whose permits are all cooling changes nothing.
 func TestShareRevokeCooling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		l, _, _ := w.Locker(lockcore.Options{})
+		w := newSpace(t)
+		l := w.Locker(lockcore.Options{})
 		rate := lockcore.Terms{Limit: 10, MinHold: time.Hour, Wait: time.Second}
 		_ = shareOf(t, l, rate).Release(t.Context())
 		ok(t, l.Revoke(t.Context(), lockcore.KindExclusive, "k"))
@@ -228,8 +228,8 @@ func TestShareExtendedByAnother(t *testing.T) {
 // All permits are cooling. RetryAfter is the time until the first one is free.
 func TestShareRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		l, _, _ := w.Locker(lockcore.Options{})
+		w := newSpace(t)
+		l := w.Locker(lockcore.Options{})
 		rate := lockcore.Terms{Limit: 1, MinHold: 30 * time.Second, Wait: lockcore.NoWait}
 		_ = shareOf(t, l, rate).Release(t.Context())
 		time.Sleep(100 * time.Millisecond)

@@ -73,10 +73,10 @@ func TestShares(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newSpace(t)
 				var lockers []*lockcore.Locker
 				for range 3 {
-					l, _, _ := w.Locker(lockcore.Options{})
+					l := w.Locker(lockcore.Options{})
 					lockers = append(lockers, l)
 				}
 				r := new(room)
@@ -219,9 +219,9 @@ func TestShareJoin(t *testing.T) {
 // one lease after the release of the other reader.
 func TestShareOneLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		l, _, _ := w.Locker(lockcore.Options{})
-		other, _, _ := w.Locker(lockcore.Options{})
+		w := newSpace(t)
+		l := w.Locker(lockcore.Options{})
+		other := w.Locker(lockcore.Options{})
 		terms := lockcore.Terms{Limit: lockcore.Unlimited, Lease: 2 * time.Second}
 		hung := terms
 		hung.MaxHold = time.Second
@@ -255,9 +255,9 @@ func TestShareOneLost(t *testing.T) {
 // returned.
 func TestShareRevoke(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		a, _, _ := w.Locker(lockcore.Options{})
-		b, _, _ := w.Locker(lockcore.Options{})
+		w := newSpace(t)
+		a := w.Locker(lockcore.Options{})
+		b := w.Locker(lockcore.Options{})
 		terms := lockcore.Terms{Limit: 5}
 		all := []*lockcore.Lease{shareOf(t, a, terms), shareOf(t, a, terms), shareOf(t, b, terms)}
 		time.Sleep(2 * time.Second) // the Lockers subscribe
@@ -288,10 +288,10 @@ func TestShareRevoke(t *testing.T) {
 // With MinHold, at most Limit holds begin in any time of MinHold.
 func TestShareMinHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newSpace(t)
 		var lockers []*lockcore.Locker
 		for range 2 {
-			l, _, _ := w.Locker(lockcore.Options{})
+			l := w.Locker(lockcore.Options{})
 			lockers = append(lockers, l)
 		}
 		var mu sync.Mutex
@@ -353,12 +353,12 @@ func TestShareHandOff(t *testing.T) {
 // a request in the remote queue.
 func TestShareInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newSpace(t)
 		terms := lockcore.Terms{Limit: 2, Wait: lockcore.Forever}
 		var all sync.WaitGroup
 		var orders [2][]int
 		for p := range orders {
-			l, _, _ := w.Locker(lockcore.Options{})
+			l := w.Locker(lockcore.Options{})
 			var mu sync.Mutex
 			for i := range 24 {
 				all.Go(func() {
@@ -385,13 +385,13 @@ func TestShareInOrder(t *testing.T) {
 // never exceeded.
 func TestShareOfferEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newSpace(t)
 		var all sync.WaitGroup
 		var granted atomic.Int64
 		r := &room{limit: 2}
 		var lockers [2]*lockcore.Locker
 		for p := range lockers {
-			lockers[p], _, _ = w.Locker(lockcore.Options{})
+			lockers[p] = w.Locker(lockcore.Options{})
 			for i := range 12 {
 				all.Go(func() {
 					rnd := rand.New(rand.NewPCG(uint64(p), uint64(i)))
@@ -442,9 +442,9 @@ func TestShareOfferEnds(t *testing.T) {
 // most the time of a batch and one read.
 func TestShareWriterWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		a, _, _ := w.Locker(lockcore.Options{})
-		b, _, _ := w.Locker(lockcore.Options{})
+		w := newSpace(t)
+		a := w.Locker(lockcore.Options{})
+		b := w.Locker(lockcore.Options{})
 		const read, batch = 2 * time.Millisecond, 5 * time.Millisecond
 		done := make(chan struct{})
 		var all sync.WaitGroup

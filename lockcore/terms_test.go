@@ -200,12 +200,12 @@ func TestTermsOfCalls(t *testing.T) {
 // The terms of a call take precedence over those of the Locker, and those over the defaults.
 func TestTermsDefaults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		plain, _, _ := w.Locker(lockcore.Options{})
+		w := newSpace(t)
+		plain := w.Locker(lockcore.Options{})
 		if got, want := plain.Terms(), (lockcore.Terms{Wait: 2 * time.Second, Lease: 30 * time.Second}); got != want {
 			t.Errorf("defaults %+v, want %+v", got, want)
 		}
-		l, _, _ := w.Locker(lockcore.Options{Terms: lockcore.Terms{Lease: time.Minute, Wait: lockcore.NoWait}})
+		l := w.Locker(lockcore.Options{Terms: lockcore.Terms{Lease: time.Minute, Wait: lockcore.NoWait}})
 		for want, terms := range map[time.Duration]lockcore.Terms{time.Minute: {}, 10 * time.Second: {Lease: 10 * time.Second}} {
 			le := w.Must(l.Acquire(t.Context(), "k", terms))
 			if left := w.Left(plain, "k"); left != want {

@@ -160,10 +160,10 @@ func TestTurnsObserverPanics(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newSpace(t)
 				p := &panicky{on: on}
-				l, _, _ := w.Locker(lockcore.Options{Observer: p})
-				other, _, _ := w.Locker(lockcore.Options{})
+				l := w.Locker(lockcore.Options{Observer: p})
+				other := w.Locker(lockcore.Options{})
 				w.Warm(l)
 				first := w.Must(l.Acquire(t.Context(), "k", noWait))
 				p.armed.Store(true)

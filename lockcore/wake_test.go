@@ -126,9 +126,9 @@ func TestWaitForDeadHolder(t *testing.T) {
 // the second with the cause of its ctx. Both leave the queue.
 func TestWaitInVain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		a, _, _ := w.Locker(lockcore.Options{})
-		b, _, _ := w.Locker(lockcore.Options{})
+		w := newSpace(t)
+		a := w.Locker(lockcore.Options{})
+		b := w.Locker(lockcore.Options{})
 		le := w.Must(a.Acquire(lockcore.WithTask(t.Context(), "job-1"), "k", lockcore.Terms{}))
 		time.Sleep(3 * time.Second)
 		start := time.Now()
