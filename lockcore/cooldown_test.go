@@ -48,7 +48,7 @@ func TestMinHold(t *testing.T) {
 			}
 		}
 		if h, err := other.Inspect(t.Context(), lockcore.KindExclusive, "k"); err != nil || h.State != lockcore.StateCooling || h.Remaining > 7*time.Second || h.Remaining < 6*time.Second {
-			t.Errorf("%+v, %v", h, err)
+			t.Errorf("while it cools: %+v, %v", h, err)
 		}
 		wg.Wait()
 		first, second := min(at[0], at[1]), max(at[0], at[1])
@@ -93,7 +93,7 @@ func TestMinHoldOnce(t *testing.T) {
 		}
 		_ = le.Release(t.Context())
 		if _, _, err := l.Claim(t.Context(), "k", claim); !errors.Is(err, lockcore.ErrBusy) {
-			t.Errorf("%v", err)
+			t.Errorf("a claim while the key cools: %v, want ErrBusy", err)
 		}
 		time.Sleep(time.Minute)
 		le, _, err = l.Claim(t.Context(), "k", claim)
@@ -102,7 +102,7 @@ func TestMinHoldOnce(t *testing.T) {
 		}
 		_ = le.Complete(t.Context(), []byte("r"), time.Hour)
 		if _, rec, err := l.Claim(t.Context(), "k", claim); err != nil || rec == nil {
-			t.Errorf("%v, %v", rec, err)
+			t.Errorf("a claim of a done key: %v, %v, want its record", rec, err)
 		}
 	})
 }

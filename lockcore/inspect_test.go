@@ -87,7 +87,7 @@ func TestLookAfterSilence(t *testing.T) {
 		time.Sleep(time.Hour)
 		h, rec, err := inspectRecord(t.Context(), other, "k")
 		if err != nil || rec != nil || h.State != lockcore.StateAbandoned || h.HeldFor != time.Hour || h.KeepLeft != 47*time.Hour+30*time.Second {
-			t.Errorf("%+v, %v, %v", h, rec, err)
+			t.Errorf("after the silence: %+v, %v, %v", h, rec, err)
 		}
 		faults.Heal()
 		_ = le.Release(t.Context())
@@ -104,7 +104,7 @@ func TestLookErrors(t *testing.T) {
 		why := errors.New("why")
 		cancel(why)
 		if _, _, err := inspectRecord(gone, l, "k"); !errors.Is(err, why) {
-			t.Errorf("%v", err)
+			t.Errorf("with an ended ctx: %v", err)
 		}
 		for _, key := range []string{"", strings.Repeat("k", 513)} {
 			if _, _, err := inspectRecord(t.Context(), l, key); !errors.Is(err, lockcore.ErrKey) {
@@ -116,12 +116,12 @@ func TestLookErrors(t *testing.T) {
 		}
 		le := w.Must(l.Acquire(t.Context(), "k", noWait)) // exclusive
 		if h, rec, err := inspectRecord(t.Context(), l, "k"); err != nil || rec != nil || h.State != lockcore.StateFree {
-			t.Errorf("%+v, %v, %v", h, rec, err)
+			t.Errorf("the once key: %+v, %v, %v", h, rec, err)
 		}
 		_ = le.Release(t.Context())
 		faults.Silence()
 		if h, rec, err := inspectRecord(t.Context(), l, "k"); !errors.Is(err, lockcore.ErrUnavailable) || rec != nil || !reflect.DeepEqual(h, lockcore.Holding{}) {
-			t.Errorf("%+v, %v, %v", h, rec, err)
+			t.Errorf("without a reply: %+v, %v, %v", h, rec, err)
 		}
 		faults.Heal()
 	})
@@ -145,11 +145,11 @@ func TestLookRecords(t *testing.T) {
 			}
 		}
 		if _, rec, err := inspectRecord(t.Context(), l, "k"); err != nil || len(rec.Data) != 1<<20 {
-			t.Errorf("%v", err)
+			t.Errorf("not the whole record: %v", err)
 		}
 		w.Memory.Redis.HDel("holdfast:2:o:{k}", "r")
 		if h, rec, err := inspectRecord(t.Context(), l, "k"); err != nil || h.State != lockcore.StateDone || rec == nil || len(rec.Data) != 0 {
-			t.Errorf("%+v, %+v, %v", h, rec, err)
+			t.Errorf("without a record: %+v, %+v, %v", h, rec, err)
 		}
 	})
 }

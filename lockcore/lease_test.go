@@ -315,7 +315,7 @@ func TestLeaseAbandoned(t *testing.T) {
 			t.Fatalf("%v: %+v", err, abandoned)
 		}
 		if h, err := l.Inspect(t.Context(), lockcore.KindOnce, "k"); err != nil || h.State != lockcore.StateAbandoned {
-			t.Errorf("%+v, %v", h, err)
+			t.Errorf("after Abandon: %+v, %v", h, err)
 		}
 		if err := l.Clear(t.Context(), lockcore.KindOnce, "k"); err != nil {
 			t.Fatal(err)

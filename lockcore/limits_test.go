@@ -57,7 +57,7 @@ func TestClipped(t *testing.T) {
 	ok(t, err)
 	d := h.Holder
 	if len(d.Task) != 128 || len(d.Traceparent) != 128 || strings.ContainsAny(d.Task+d.Traceparent, "\n\r\x1b\x00") {
-		t.Errorf("%+v", d)
+		t.Errorf("the stored holder is %+v", d)
 	}
 	stored, err := m.Redis.Get("holdfast:2:x:{k}") // a plain hold is a string
 	ok(t, err)

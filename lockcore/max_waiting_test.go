@@ -105,7 +105,7 @@ func TestMaxWaiting(t *testing.T) {
 			wantRefused(t, err, 3)
 			b, _ := errors.AsType[*lockcore.BusyError](err)
 			if b.Waited != 0 || b.Queue != 3 || !b.Local || b.HeldFor != time.Second || !errors.Is(err, lockcore.ErrNotRun) {
-				t.Errorf("%+v", b)
+				t.Errorf("the busy error is %+v", b)
 			}
 		}
 		if b, _ := errors.AsType[*lockcore.BusyError](c.call(t.Context(), 1, noWait)[0]); b == nil || b.Waiting != 0 {
@@ -162,7 +162,7 @@ func TestMaxWaitingOtherProcess(t *testing.T) {
 			wantRefused(t, err, 3)
 			b, _ := errors.AsType[*lockcore.BusyError](err)
 			if b.Holder.Task != "the holder" || b.Waited != 0 || b.Local || b.Queue != 3 { // two here, and this process in Redis
-				t.Errorf("%+v", b)
+				t.Errorf("the busy error is %+v", b)
 			}
 		}
 		if sent := count.Commands(); len(sent) != 0 {
@@ -381,7 +381,7 @@ func TestMaxWaitingNested(t *testing.T) {
 // A refusal by MaxWaiting emits Refused and not Waiting.
 func TestMaxWaitingEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, e := newWorld(t), newEar()
+		w, e := newWorld(t), newCallEvents()
 		l, faults, _ := w.Locker(lockcore.Options{Observer: e})
 		other, _, _ := w.Locker(lockcore.Options{})
 		w.Warm(l)

@@ -141,7 +141,7 @@ func TestRenewMany(t *testing.T) {
 		})
 		busy, sum, longest := heard.sum()
 		if sum.Gone > 0 {
-			t.Errorf("%+v", sum)
+			t.Errorf("leases are lost: %+v", sum)
 		}
 		pass = min(pass, (busy-before)*manyLeases/time.Duration(max(sum.Kept-kept, 1)))
 		t.Logf("%d renewals took %v, so %d take %v; the slowest batch %v", sum.Kept-kept, busy-before, manyLeases, pass, longest)
@@ -207,7 +207,7 @@ func TestRenewSlowBatch(t *testing.T) {
 			t.Errorf("the slow batch took %v, %d leases were renewed in that time; want 1s and 1000", slow.Took, others)
 		}
 		if _, sum, _ := heard.sum(); sum.Failed > 1000 || sum.Kept < len(leases) || sum.Gone > 0 {
-			t.Errorf("%+v", sum)
+			t.Errorf("the renewals: %+v", sum)
 		}
 		for _, le := range leases {
 			if err := le.Release(t.Context()); err != nil {

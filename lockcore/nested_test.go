@@ -240,7 +240,7 @@ func TestNestedContext(t *testing.T) {
 						end.do(n, inner, cancel)
 						<-derived.Done()
 						if ctx.Err() == nil || !errors.Is(context.Cause(ctx), end.cause) || !errors.Is(context.Cause(derived), end.cause) {
-							t.Errorf("%v, %v", context.Cause(ctx), context.Cause(derived))
+							t.Errorf("the causes are %v, %v", context.Cause(ctx), context.Cause(derived))
 						}
 						if err := inner.Release(t.Context()); name == "released" && !errors.Is(err, lockcore.ErrReleased) {
 							t.Errorf("a second release: %v, want ErrReleased", err)
@@ -425,7 +425,7 @@ func TestNestedValuesInHandOff(t *testing.T) {
 
 // A waiting nested call returns an error when its hold is lost or the Locker is closed. If its ctx
 // is without cancellation, it competes for the key after a loss like any other call.
-func TestNestedWaiterIsTold(t *testing.T) {
+func TestNestedWaiterReturns(t *testing.T) {
 	for name, test := range map[string]struct {
 		end  func(n *nest)
 		want error
@@ -456,7 +456,7 @@ func TestNestedWaiterIsTold(t *testing.T) {
 					<-inner.Context().Done()
 					if o := <-bounded; cut && name == "lost" { // it knows that no nested call is before it
 						if busy, ok := errors.AsType[*lockcore.BusyError](o.err); !ok || busy.Nested || busy.Waited != time.Minute {
-							t.Errorf("%v", o.err)
+							t.Errorf("the bounded call: %v", o.err)
 						}
 					}
 					synctest.Wait()
@@ -464,11 +464,11 @@ func TestNestedWaiterIsTold(t *testing.T) {
 						switch {
 						case test.want == nil: // the Locker ends the call first, then the loss
 							if o := <-c; !errors.Is(o.err, lockcore.ErrClosed) && !errors.Is(o.err, lockcore.ErrGivenUp) {
-								t.Errorf("%v", o.err)
+								t.Errorf("a waiter: %v", o.err)
 							}
 						case !cut:
 							if o := <-c; !errors.Is(o.err, test.want) || !errors.Is(o.err, lockcore.ErrNotRun) {
-								t.Errorf("%v", o.err)
+								t.Errorf("a waiter: %v", o.err)
 							}
 						case len(c) > 0:
 							t.Errorf("the call does not compete: %v", (<-c).err)
@@ -493,7 +493,7 @@ func TestNestedWaiterIsTold(t *testing.T) {
 						_ = n.l.Close(ended)
 						for _, c := range waiters {
 							if o := <-c; !errors.Is(o.err, lockcore.ErrClosed) {
-								t.Errorf("%v", o.err)
+								t.Errorf("a waiter: %v, want ErrClosed", o.err)
 							}
 						}
 					}
@@ -679,7 +679,7 @@ func TestNestedWaitingEvent(t *testing.T) {
 		time.Sleep(time.Minute)
 		got := locktest.EventsOf[lockcore.Waiting](n.heard)
 		if len(got) != 1 || !got[0].Nested || got[0].Holder.Host == "" || got[0].Queue != 1 {
-			t.Errorf("%+v", got)
+			t.Errorf("the events are %+v", got)
 		}
 		if (<-short).err == nil {
 			t.Error("the call with a Wait of 1s was not refused")

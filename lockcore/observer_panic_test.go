@@ -118,7 +118,7 @@ func TestObserverPanicsOnOverrun(t *testing.T) {
 		}
 		other := w.Locker(lockcore.Options{})
 		if _, rec, err := other.Claim(t.Context(), "o", lockcore.Claim{Terms: noWait}); err != nil || rec == nil || string(rec.Data) != "record" {
-			t.Errorf("%v, %v", rec, err)
+			t.Errorf("the next claim: %v, %v, want the record", rec, err)
 		}
 	})
 }

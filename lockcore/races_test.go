@@ -49,7 +49,7 @@ func TestCloseUndoesCalls(t *testing.T) {
 }
 
 // A waiter that Close ends leaves the remote queue.
-func TestCloseLeavesLine(t *testing.T) {
+func TestCloseLeavesQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSpace(t)
 		l := w.Locker(lockcore.Options{})

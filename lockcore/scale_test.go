@@ -193,7 +193,7 @@ func TestScaleLeases(t *testing.T) {
 	held := time.Now()
 	t.Logf("acquired in %v, held for %v: %+v in %v, the slowest batch %v", taken.Sub(start), held.Sub(taken), sum, busy, longest)
 	if sum.Gone > 0 { // a failed renewal is sent again
-		t.Errorf("%+v", sum)
+		t.Errorf("leases are lost: %+v", sum)
 	}
 	giveBack(t, leases)
 	t.Logf("released in %v", time.Since(held))

@@ -220,7 +220,7 @@ func TestShareExtendedByAnother(t *testing.T) {
 		f.Heal()
 		time.Sleep(30 * time.Second)
 		if s, err := l.Inspect(t.Context(), lockcore.KindExclusive, "k"); err != nil || s.State != lockcore.StateFree {
-			t.Errorf("%+v, %v", s, err)
+			t.Errorf("30 s later: %+v, %v", s, err)
 		}
 	})
 }
@@ -236,13 +236,13 @@ func TestShareRetryAfter(t *testing.T) {
 		_, err := l.Acquire(t.Context(), "k", rate)
 		b, is := errors.AsType[*lockcore.BusyError](err)
 		if !is || math.Round(b.RetryAfter().Seconds()) != 30 || b.Shares != 1 || !strings.Contains(err.Error(), "the first one is free in 29.9s") {
-			t.Errorf("%+v, %v", b, err)
+			t.Errorf("all permits cool: %+v, %v", b, err)
 		}
 		time.Sleep(time.Minute)
 		held := shareOf(t, l, rate)
 		_, err = l.Acquire(t.Context(), "k", rate)
 		if b, is := errors.AsType[*lockcore.BusyError](err); !is || !b.Local || !strings.Contains(err.Error(), "another call of this process") {
-			t.Errorf("%+v, %v", b, err)
+			t.Errorf("all permits are held: %+v, %v", b, err)
 		}
 		_ = held.Release(t.Context())
 	})

@@ -263,7 +263,7 @@ func TestShareRevoke(t *testing.T) {
 		time.Sleep(2 * time.Second) // the Lockers subscribe
 		s, err := a.Inspect(t.Context(), lockcore.KindExclusive, "k")
 		if err != nil || s.State != lockcore.StateShared || s.Weights != 3 || len(s.Shares) != 3 || s.Shares[0].Limit != 5 {
-			t.Errorf("%+v, %v", s, err)
+			t.Errorf("Inspect: %+v, %v", s, err)
 		}
 		if err := b.Revoke(t.Context(), lockcore.KindExclusive, "k"); err != nil {
 			t.Fatal(err)

@@ -185,7 +185,7 @@ func TestTurnsNoOvertaking(t *testing.T) {
 	testlevel.Full(t)
 	for round := range 5 {
 		w := realWorld(t)
-		o := newEar()
+		o := newCallEvents()
 		l, _, _ := w.Locker(lockcore.Options{Observer: o})
 		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 		kinds := []lockcore.Terms{

@@ -13,9 +13,9 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// ear is an Observer that keeps the events of each call. The test identifies a call by a number in
+// callEvents is an Observer that keeps the events of each call. The test identifies a call by a number in
 // its ctx.
-type ear struct {
+type callEvents struct {
 	mu    sync.Mutex
 	heard map[int][]lockcore.Event
 	more  *sync.Cond
@@ -23,20 +23,22 @@ type ear struct {
 
 type callKey struct{}
 
-func newEar() *ear {
-	e := &ear{heard: map[int][]lockcore.Event{}}
+func newCallEvents() *callEvents {
+	e := &callEvents{heard: map[int][]lockcore.Event{}}
 	e.more = sync.NewCond(&e.mu)
 	return e
 }
 
-func (e *ear) call(ctx context.Context, i int) context.Context {
+func (e *callEvents) call(ctx context.Context, i int) context.Context {
 	return context.WithValue(ctx, callKey{}, i)
 }
 
-func (e *ear) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
-func (e *ear) Traceparent(context.Context) string                                { return "" }
+func (e *callEvents) Start(ctx context.Context, _ lockcore.Acquisition) context.Context {
+	return ctx
+}
+func (e *callEvents) Traceparent(context.Context) string { return "" }
 
-func (e *ear) Event(ctx context.Context, v lockcore.Event) {
+func (e *callEvents) Event(ctx context.Context, v lockcore.Event) {
 	i, ok := ctx.Value(callKey{}).(int)
 	if !ok {
 		return
@@ -48,7 +50,7 @@ func (e *ear) Event(ctx context.Context, v lockcore.Event) {
 }
 
 // until waits for an event of call i with the type of like, and returns it.
-func (e *ear) until(t *testing.T, i int, like lockcore.Event) lockcore.Event {
+func (e *callEvents) until(t *testing.T, i int, like lockcore.Event) lockcore.Event {
 	t.Helper()
 	late := time.AfterFunc(20*time.Second, func() { panic("no such event") })
 	defer late.Stop()
@@ -65,7 +67,7 @@ func (e *ear) until(t *testing.T, i int, like lockcore.Event) lockcore.Event {
 }
 
 // types returns the types of the events of call i, in order.
-func (e *ear) types(i int) (names []string) {
+func (e *callEvents) types(i int) (names []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, v := range e.heard[i] {
@@ -77,19 +79,19 @@ func (e *ear) types(i int) (names []string) {
 // relay has a key that one call holds, while other calls of its process wait for it.
 type relay struct {
 	*world
-	l     *lockcore.Locker
-	ear   *ear
-	first *lockcore.Lease
-	next  []chan *lockcore.Lease
+	l      *lockcore.Locker
+	events *callEvents
+	first  *lockcore.Lease
+	next   []chan *lockcore.Lease
 }
 
 // newRelay lets call 0 acquire the key. Calls with the terms of then wait for it.
-func newRelay(t *testing.T, w *world, l *lockcore.Locker, e *ear, first lockcore.Terms, then ...lockcore.Terms) *relay {
+func newRelay(t *testing.T, w *world, l *lockcore.Locker, e *callEvents, first lockcore.Terms, then ...lockcore.Terms) *relay {
 	t.Helper()
 	e.mu.Lock()
 	clear(e.heard)
 	e.mu.Unlock()
-	r := &relay{world: w, l: l, ear: e}
+	r := &relay{world: w, l: l, events: e}
 	r.first = w.Must(l.Acquire(e.call(lockcore.WithTask(t.Context(), "task 0"), 0), "k", first))
 	for i, terms := range then {
 		got := make(chan *lockcore.Lease, 1)
@@ -145,7 +147,7 @@ func handedOver(t *testing.T, start func() *relay) (*relay, *lockcore.Lease) {
 // slower than the 5 ms of a batch.
 func relays(t *testing.T, first lockcore.Terms, then ...lockcore.Terms) func() *relay {
 	t.Helper()
-	w, e := newWorld(t), newEar()
+	w, e := newWorld(t), newCallEvents()
 	l, _, _ := w.Locker(lockcore.Options{Observer: e})
 	return func() *relay { return newRelay(t, w, l, e, first, then...) }
 }
@@ -231,13 +233,13 @@ func TestTurnsEvents(t *testing.T) {
 			t.Error(err)
 		}
 		for i, want := range [][]string{{"Granted", "Released"}, {"Waiting", "Granted", "Released"}} {
-			if got := r.ear.types(i); !reflect.DeepEqual(got, want) {
+			if got := r.events.types(i); !reflect.DeepEqual(got, want) {
 				t.Errorf("events of call %d: %q, want %q", i, got, want)
 			}
 		}
 		for i, le := range []*lockcore.Lease{r.first, le} {
-			g := r.ear.until(t, i, lockcore.Granted{}).(lockcore.Granted)   //nolint:errcheck // until returns this type
-			e := r.ear.until(t, i, lockcore.Released{}).(lockcore.Released) //nolint:errcheck // until returns this type
+			g := r.events.until(t, i, lockcore.Granted{}).(lockcore.Granted)   //nolint:errcheck // until returns this type
+			e := r.events.until(t, i, lockcore.Released{}).(lockcore.Released) //nolint:errcheck // until returns this type
 			if g.Token != le.Token() || g.Contended != (i > 0) || g.Abandoned || e.Lost != nil || e.Stale || e.Err != nil {
 				t.Errorf("call %d: %+v, %+v", i, g, e)
 			}

@@ -29,7 +29,7 @@ func claim(ctx context.Context, l *lockcore.Locker, print string) claimed {
 func TestTurnsRecord(t *testing.T) {
 	testlevel.Full(t)
 	const waiters = 100
-	w, e := realWorld(t), newEar()
+	w, e := realWorld(t), newCallEvents()
 	l, _, count := w.Locker(lockcore.Options{Observer: e})
 	first := claim(t.Context(), l, "a")
 	if first.lease == nil {
@@ -52,7 +52,7 @@ func TestTurnsRecord(t *testing.T) {
 	for range waiters {
 		c := <-out
 		if c.err != nil || c.lease != nil || string(c.record.Data) != "done" || c.record.Attempt != 1 {
-			t.Fatalf("%+v", c)
+			t.Fatalf("a waiter got %+v, want the record", c)
 		}
 		records = append(records, c.record)
 	}
@@ -79,7 +79,7 @@ func TestTurnsMismatch(t *testing.T) {
 	testlevel.Full(t)
 	for _, elsewhere := range []bool{false, true} {
 		t.Run(fmt.Sprint("elsewhere: ", elsewhere), func(t *testing.T) {
-			w, e := realWorld(t), newEar()
+			w, e := realWorld(t), newCallEvents()
 			l, _, _ := w.Locker(lockcore.Options{Observer: e})
 			other, _, _ := w.Locker(lockcore.Options{})
 			first := claim(t.Context(), map[bool]*lockcore.Locker{true: other, false: l}[elsewhere], "") // an empty fingerprint matches all
@@ -112,7 +112,7 @@ func TestTurnsMismatch(t *testing.T) {
 				case c.err == nil && string(c.record.Data) == "a":
 					done++
 				default:
-					t.Errorf("%+v", c)
+					t.Errorf("a claim got %+v", c)
 				}
 			}
 			if done != calls/2 || mismatch != calls/2 {

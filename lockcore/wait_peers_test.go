@@ -127,7 +127,7 @@ func TestPeer_redissonKeysThatStay(t *testing.T) {
 
 // rueidis #457: after all waiters have given up, a notification blocks all other calls. Here the
 // next call continues when the leader gives up.
-func TestPeer_rueidislockAskerGivesUp(t *testing.T) {
+func TestPeer_rueidislockLeaderGivesUp(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		le := p.Must(p.b.Acquire(t.Context(), "k", lockcore.Terms{}))
 		var got <-chan time.Time
@@ -153,7 +153,7 @@ func TestPeer_rueidislockAskerGivesUp(t *testing.T) {
 
 // rueidislock: a waiter gets the record of a done key only with its next request. Here it gets the
 // record at once.
-func TestPeer_rueidislockRecordWithoutAWord(t *testing.T) {
+func TestPeer_rueidislockRecordWithoutNotification(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		le, _, err := p.b.Claim(t.Context(), "k", lockcore.Claim{})
 		if err != nil {
@@ -163,7 +163,7 @@ func TestPeer_rueidislockRecordWithoutAWord(t *testing.T) {
 		go func() {
 			_, rec, err := p.a.Claim(t.Context(), "k", lockcore.Claim{Terms: long})
 			if err != nil || rec == nil {
-				t.Errorf("%v, %v", rec, err)
+				t.Errorf("the waiter got %v, %v, want the record", rec, err)
 			}
 			got <- time.Now()
 		}()

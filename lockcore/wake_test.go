@@ -146,14 +146,14 @@ func TestWaitInVain(t *testing.T) {
 		start = time.Now()
 		_, err = b.Acquire(ctx, "k", long)
 		if !errors.Is(err, lockcore.ErrBusy) || !errors.Is(err, stop) || !errors.Is(err, lockcore.ErrNotRun) {
-			t.Errorf("%v", err)
+			t.Errorf("the canceled call: %v", err)
 		}
 		if d := time.Since(start); d != time.Second {
 			t.Errorf("returned %v after the call", d)
 		}
 		synctest.Wait()
 		if h, _ := a.Inspect(t.Context(), lockcore.KindExclusive, "k"); h.Queue != 0 || h.State != lockcore.StateHeld {
-			t.Errorf("%+v", h)
+			t.Errorf("after the calls: %+v", h)
 		}
 		_ = le.Release(t.Context())
 	})

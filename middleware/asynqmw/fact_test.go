@@ -68,7 +68,7 @@ func TestAsynqFact_notAFailureUsesNoRetry(t *testing.T) {
 }
 
 // ErrorHandler gets every error, also RevokeTask and errors that are no failures.
-func TestAsynqFact_errorHandlerHearsEveryError(t *testing.T) {
+func TestAsynqFact_errorHandlerGetsEveryError(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
 		var c complaints

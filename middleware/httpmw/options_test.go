@@ -79,7 +79,7 @@ func TestMistakesOfTheProgramPanic(t *testing.T) {
 
 // A scope function returns an error. Its text does not reach the client, and an error such as
 // ErrBusy in it has no special meaning.
-func TestScopeErrorIsNotTold(t *testing.T) {
+func TestScopeErrorIsNotSent(t *testing.T) {
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
 		return httpmw.Idempotent(l, func(*http.Request) (string, error) {
 			return "", errors.Join(lockcore.ErrBusy, errors.New("secret"))

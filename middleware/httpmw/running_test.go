@@ -37,7 +37,7 @@ func created(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.Status
 
 // A repetition comes while the first request runs. With NoWait it gets 409 at once, as the draft of
 // the IETF requires. By default it waits first, see TestSecondWaitsByDefault.
-func TestSecondIsToldToComeAgainWhileTheFirstRuns(t *testing.T) {
+func TestSecondComesAgainWhileTheFirstRuns(t *testing.T) {
 	g := newGate(created)
 	f := guarded(t, httpmw.IdempotentOptions{Terms: lockcore.Terms{Wait: lockcore.NoWait}}, g.ServeHTTP)
 	first := f.start(t.Context(), "k")

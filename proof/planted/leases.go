@@ -135,7 +135,7 @@ func leases() []mistake {
 		{
 			name: "nested-waiter-not-told", what: "A nested call that waits for another one does not notice the loss of the lease.",
 			edits: []edit{{"nested-loss", skip()}},
-			pkg:   "lockcore", test: "TestNestedWaiterIsTold",
+			pkg:   "lockcore", test: "TestNestedWaiterReturns",
 		},
 		{
 			name: "inner-run-releases", what: "The first nested run that returns releases the key.",

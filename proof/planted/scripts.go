@@ -91,7 +91,7 @@ func scripts() []mistake {
 		{
 			name: "complete-wakes-nobody", what: "The waiters are not notified of a record.",
 			edits: []edit{{"record-told", skip()}},
-			pkg:   "lockcore", test: "TestPeer_rueidislockRecordWithoutAWord",
+			pkg:   "lockcore", test: "TestPeer_rueidislockRecordWithoutNotification",
 		},
 		{
 			name: "abandoned-forgotten", what: "A takeover of an abandoned key is not reported.",

@@ -74,7 +74,7 @@ func waits() []mistake {
 		{
 			name: "asker-fails-alone", what: "A leader that gives up passes the leadership to no waiter.",
 			edits: []edit{{"leader-gives-up", skip()}},
-			pkg:   "lockcore", test: "TestPeer_rueidislockAskerGivesUp",
+			pkg:   "lockcore", test: "TestPeer_rueidislockLeaderGivesUp",
 		},
 		{
 			name: "ended-call-counts-as-failure", what: "A call whose ctx ends with a request under way counts as a failure of Redis.",

@@ -92,10 +92,10 @@ type scene struct {
 // process is a backend of one Locker.
 type process struct {
 	backend.Backend
-	Scene *scene
-	id    string
-	ctx   context.Context //nolint:containedctx // of Listen
-	heard chan backend.Notification
+	Scene         *scene
+	id            string
+	ctx           context.Context //nolint:containedctx // of Listen
+	notifications chan backend.Notification
 }
 
 // request returns a request with default values, changed by edit.
@@ -264,18 +264,18 @@ func (s *scene) check(ok bool, format string, args ...any) {
 // listen subscribes and returns when the subscription is up.
 func (p *process) listen() {
 	p.Scene.Helper()
-	p.heard = make(chan backend.Notification, 100)
+	p.notifications = make(chan backend.Notification, 100)
 	p.Scene.listening.Go(func() {
-		p.Listen(p.ctx, func(n backend.Notification) { p.heard <- n })
+		p.Listen(p.ctx, func(n backend.Notification) { p.notifications <- n })
 	})
-	p.hears(backend.Notification{Event: backend.EventSubscribed})
+	p.gets(backend.Notification{Event: backend.EventSubscribed})
 }
 
-// hears waits for a notification.
-func (p *process) hears(want backend.Notification) {
+// gets waits for a notification.
+func (p *process) gets(want backend.Notification) {
 	p.Scene.Helper()
 	select {
-	case got := <-p.heard:
+	case got := <-p.notifications:
 		if got != want {
 			p.Scene.Fatalf("notification %+v, want %+v", got, want)
 		}
@@ -284,16 +284,16 @@ func (p *process) hears(want backend.Notification) {
 	}
 }
 
-func (p *process) hearsTurn(r *backend.AcquireRequest) {
+func (p *process) getsTurn(r *backend.AcquireRequest) {
 	p.Scene.Helper()
-	p.hears(backend.Notification{Event: backend.EventTurn, Request: r.ID})
+	p.gets(backend.Notification{Event: backend.EventTurn, Request: r.ID})
 }
 
-// hearsCooling waits for a notification about a cooldown that ends after most, or a little earlier.
-func (p *process) hearsCooling(r *backend.AcquireRequest, most time.Duration) {
+// getsCooling waits for a notification about a cooldown that ends after most, or a little earlier.
+func (p *process) getsCooling(r *backend.AcquireRequest, most time.Duration) {
 	p.Scene.Helper()
 	select {
-	case got := <-p.heard:
+	case got := <-p.notifications:
 		if got.Event != backend.EventCooling || got.Request != r.ID || got.In > most || got.In <= most-short {
 			p.Scene.Fatalf("notification %+v, want the end of a cooldown of %v for %s", got, most, r.ID)
 		}
@@ -302,10 +302,10 @@ func (p *process) hearsCooling(r *backend.AcquireRequest, most time.Duration) {
 	}
 }
 
-func (p *process) hearsNothing() {
+func (p *process) getsNothing() {
 	p.Scene.Helper()
 	select {
-	case got := <-p.heard:
+	case got := <-p.notifications:
 		p.Scene.Fatalf("notification %+v, want none", got)
 	case <-time.After(30 * time.Millisecond):
 	}

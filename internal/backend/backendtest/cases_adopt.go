@@ -142,7 +142,7 @@ func notAdopting() []rule {
 			s.b.listen()
 			w := s.b.wait(&s.job)
 			s.a.end(r, g.Token)
-			s.b.hearsTurn(w)
+			s.b.getsTurn(w)
 			s.c.adopt(backend.VerdictLost, adoption(w))
 		}),
 		fast("a revoked hold is not adopted", func(s *scene) {
@@ -194,8 +194,8 @@ func interims() []rule {
 			one, two := s.b.wait(&s.claim), s.c.wait(&s.claim)
 			s.a.interim(false, r, 2, "of no run")
 			s.a.interim(true, r, 1, "accepted")
-			s.b.hearsTurn(one)
-			s.c.hearsTurn(two)
+			s.b.getsTurn(one)
+			s.c.getsTurn(two)
 			s.check(string(s.b.acquire(backend.OutcomeBusy, one).Record) == "accepted", "the reply has another answer")
 			s.check(s.inspect(&s.claim).Queue == 2, "the queue has changed")
 		}),

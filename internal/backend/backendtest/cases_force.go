@@ -85,8 +85,8 @@ func forces() []rule {
 			r, _ := s.a.hold(&s.job)
 			waiter := s.b.wait(&s.job)
 			s.force(backend.Cleared, &s.job)
-			s.a.hears(backend.Notification{Event: backend.EventRevoked, Request: r.ID})
-			s.b.hears(backend.Notification{Event: backend.EventCooling, Request: waiter.ID})
+			s.a.gets(backend.Notification{Event: backend.EventRevoked, Request: r.ID})
+			s.b.gets(backend.Notification{Event: backend.EventCooling, Request: waiter.ID})
 			s.check(s.b.acquire(backend.OutcomeGranted, waiter).Abandoned, "the takeover is not reported")
 		}),
 		fast("ForceClear calls the waker of parked entries if no request waits", func(s *scene) {
@@ -94,7 +94,7 @@ func forces() []rule {
 			s.a.hold(&s.job)
 			s.b.park(backend.Parked, &s.job, "entry")
 			s.force(backend.Cleared, &s.job)
-			s.b.hears(backend.Notification{Event: backend.EventWake, Kind: backend.KindExclusive, Name: s.job.Name})
+			s.b.gets(backend.Notification{Event: backend.EventWake, Kind: backend.KindExclusive, Name: s.job.Name})
 		}),
 		fast("ForceClear leaves a once key abandoned", func(s *scene) {
 			_, g := s.a.hold(&s.claim, digest("1"))
@@ -128,7 +128,7 @@ func forces() []rule {
 			share := func(r *backend.AcquireRequest) { r.Share = backend.Share{Limit: 2, Weight: 1} }
 			waiter := s.b.wait(&s.job, share)
 			s.force(backend.Cleared, &s.job)
-			s.b.hears(backend.Notification{Event: backend.EventCooling, Request: waiter.ID})
+			s.b.gets(backend.Notification{Event: backend.EventCooling, Request: waiter.ID})
 			s.check(s.b.acquire(backend.OutcomeGranted, waiter).Abandoned, "the takeover is not reported")
 		}),
 	}

@@ -222,7 +222,7 @@ func parkedReplies() []rule {
 			r, g := s.parked(&s.job, "1")
 			waiter := s.b.wait(&s.job)
 			s.check(!s.a.release(true, ending(r, g.Token)).Parked, "the release of a reserved key reports them")
-			s.b.hearsTurn(waiter)
+			s.b.getsTurn(waiter)
 			s.check(s.b.acquire(backend.OutcomeGranted, waiter).Parked, "the grant of the waiter does not report them")
 		}),
 		fast("a withdrawn reservation notifies the Locker that parked last", func(s *scene) {
@@ -231,12 +231,12 @@ func parkedReplies() []rule {
 			r, g := s.parked(&s.job, "1")
 			first, second := s.b.wait(&s.job), s.b.wait(&s.job)
 			s.check(!s.a.release(true, ending(r, g.Token)).Parked, "the release of a reserved key reports them")
-			s.b.hearsTurn(first)
+			s.b.getsTurn(first)
 			s.b.Withdraw(backend.WithdrawRequest{Key: &s.job, ID: first.ID, Retention: day})
-			s.b.hearsTurn(second) // the key is not free: another request waits
-			s.b.hearsNothing()
+			s.b.getsTurn(second) // the key is not free: another request waits
+			s.b.getsNothing()
 			s.b.Withdraw(backend.WithdrawRequest{Key: &s.job, ID: second.ID, Retention: day})
-			s.b.hears(wake)
+			s.b.gets(wake)
 		}),
 		fast("a release that cools does not report entries", func(s *scene) {
 			r, g := s.parked(&s.job, "1")
@@ -308,18 +308,18 @@ func parkedReplies() []rule {
 			s.a.park(backend.Parked, &s.job, "1")
 			s.b.park(backend.Parked, &s.job, "2")
 			s.calls(&s.job, 1)
-			s.b.hears(backend.Notification{Event: backend.EventWake, Kind: backend.KindExclusive, Name: s.job.Name})
-			s.a.hearsNothing()
+			s.b.gets(backend.Notification{Event: backend.EventWake, Kind: backend.KindExclusive, Name: s.job.Name})
+			s.a.getsNothing()
 			claim := s.a.Key(backend.KindOnce, s.claim.Name+" {é}%\x00")
 			s.b.hold(&claim)
 			s.a.park(backend.Parked, &claim, "1")
 			s.calls(&claim, 1)
-			s.a.hears(backend.Notification{Event: backend.EventWake, Kind: backend.KindOnce, Name: claim.Name})
+			s.a.gets(backend.Notification{Event: backend.EventWake, Kind: backend.KindOnce, Name: claim.Name})
 			s.b.unpark(backend.UnparkRequest{Key: &claim, Remove: []string{"1"}})
 			s.calls(&claim, 0)
 			s.c.park(backend.Parked, &s.job, "1") // c does not listen
 			s.calls(&s.job, 0)
-			s.b.hearsNothing()
+			s.b.getsNothing()
 		}),
 		fast("List does not yield parked entries", func(s *scene) {
 			s.parked(&s.job, "1", "2")

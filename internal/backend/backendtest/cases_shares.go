@@ -66,7 +66,7 @@ func sharing() []rule {
 			busy := s.b.acquire(backend.OutcomeBusy, w)
 			s.check(busy.Holder == "me" && busy.Locker == s.a.id && busy.Shares == 0 && busy.Queue == 1, "the reply is %+v", busy)
 			s.a.end(r, g.Token)
-			s.b.hearsTurn(w)
+			s.b.getsTurn(w)
 			s.c.acquire(backend.OutcomeBusy, request(&s.job, reader))
 			s.b.acquire(backend.OutcomeGranted, w)
 			s.check(s.weights(&s.job, 1).Queue == 0, "the request is still in the queue")
@@ -81,7 +81,7 @@ func sharing() []rule {
 			s.a.endShare(one)
 			s.c.acquire(backend.OutcomeBusy, w)
 			s.b.endShare(two)
-			s.c.hearsTurn(w)
+			s.c.getsTurn(w)
 			s.c.acquire(backend.OutcomeGranted, w)
 			s.state(&s.job, backend.StateHeld)
 		}),
@@ -127,7 +127,7 @@ func lateShares() []rule {
 			end.Repeated = true
 			s.a.release(false, end)
 			s.c.endShare(other)
-			s.a.hearsTurn(r)
+			s.a.getsTurn(r)
 			s.a.acquire(backend.OutcomeEnded, r)
 			time.Sleep(backend.ReserveTime + 20*time.Millisecond)
 			s.weights(&s.job, 1)
@@ -203,18 +203,18 @@ func sharedQueues() []rule {
 			one, two, three := s.b.wait(&s.job, reader), s.c.wait(&s.job, reader), s.c.wait(&s.job, limited(3, 1))
 			four, writer := s.c.wait(&s.job, limited(3, 1)), s.a.wait(&s.job)
 			s.a.end(r, g.Token)
-			s.b.hearsTurn(one)
+			s.b.getsTurn(one)
 			phase := s.b.acquire(backend.OutcomeGranted, one)
-			s.c.hearsTurn(two)
-			s.c.hearsTurn(three)
-			s.c.hearsNothing() // the limit of the fourth request is 3
+			s.c.getsTurn(two)
+			s.c.getsTurn(three)
+			s.c.getsNothing() // the limit of the fourth request is 3
 			s.check(s.weights(&s.job, 3).Queue == 2, "the queue does not have two waiters")
 			for _, r := range []*backend.AcquireRequest{two, three} {
 				s.check(s.c.acquire(backend.OutcomeGranted, r).Token == phase.Token, "%s has another token", r.ID)
 			}
 			s.a.acquire(backend.OutcomeBusy, writer)
 			s.b.endShare(one)
-			s.c.hearsTurn(four)
+			s.c.getsTurn(four)
 		}),
 		fast("a writer that gives up lets the readers behind it in", func(s *scene) {
 			s.c.listen()
@@ -222,8 +222,8 @@ func sharedQueues() []rule {
 			w := s.b.wait(&s.job)
 			one, two := s.c.wait(&s.job, reader), s.c.wait(&s.job, reader)
 			s.b.Withdraw(backend.WithdrawRequest{Key: &s.job, ID: w.ID, Retention: time.Minute})
-			s.c.hearsTurn(one)
-			s.c.hearsTurn(two)
+			s.c.getsTurn(one)
+			s.c.getsTurn(two)
 			s.check(s.weights(&s.job, 3).Queue == 0, "the queue is not empty")
 		}),
 		fast("a request for a share that gives up lets others in", func(s *scene) {
@@ -232,7 +232,7 @@ func sharedQueues() []rule {
 			heavy := s.b.wait(&s.job, limited(3, 3))
 			light := s.c.wait(&s.job, limited(3, 1))
 			s.b.Withdraw(backend.WithdrawRequest{Key: &s.job, ID: heavy.ID, Retention: time.Minute, Share: heavy.Share})
-			s.c.hearsTurn(light)
+			s.c.getsTurn(light)
 			s.weights(&s.job, 2)
 		}),
 		fast("a heavy request is not overtaken", func(s *scene) {
@@ -245,11 +245,11 @@ func sharedQueues() []rule {
 			s.c.acquire(backend.OutcomeBusy, light)
 			s.a.acquire(backend.OutcomeBusy, request(&s.job, limited(3, 1)))
 			s.a.endShare(two)
-			s.b.hearsTurn(heavy)
+			s.b.getsTurn(heavy)
 			s.b.acquire(backend.OutcomeGranted, heavy)
-			s.c.hearsNothing()
+			s.c.getsNothing()
 			s.b.endShare(heavy)
-			s.c.hearsTurn(light)
+			s.c.getsTurn(light)
 			s.c.acquire(backend.OutcomeGranted, light)
 		}),
 		fast("a share that is reserved for a waiter expires", func(s *scene) {
@@ -258,7 +258,7 @@ func sharedQueues() []rule {
 			r, _ := s.a.hold(&s.job, limited(2, 1))
 			w := s.b.wait(&s.job, limited(2, 1))
 			s.a.endShare(r)
-			s.b.hearsTurn(w)
+			s.b.getsTurn(w)
 			s.c.acquire(backend.OutcomeBusy, request(&s.job, limited(2, 1)))
 			time.Sleep(backend.ReserveTime + 20*time.Millisecond)
 			s.c.hold(&s.job, limited(2, 1))
@@ -291,7 +291,7 @@ func sharedQueues() []rule {
 				w := s.b.wait(&s.job, edit)
 				time.Sleep(short + 20*time.Millisecond)
 				s.c.acquire(backend.OutcomeBusy, request(&s.job, limited(1, 1)))
-				s.b.hearsTurn(w)
+				s.b.getsTurn(w)
 				s.state(&s.job, backend.StateReserved)
 				s.b.end(w, s.b.acquire(backend.OutcomeGranted, w).Token)
 			}
@@ -303,7 +303,7 @@ func sharedQueues() []rule {
 				withdrawn, w := s.c.wait(&s.job, edit), s.b.wait(&s.job, limited(1, 1))
 				time.Sleep(short + 20*time.Millisecond)
 				s.c.Withdraw(backend.WithdrawRequest{Key: &s.job, ID: withdrawn.ID, Retention: time.Minute, Share: withdrawn.Share})
-				s.b.hearsTurn(w)
+				s.b.getsTurn(w)
 				s.b.acquire(backend.OutcomeGranted, w)
 				s.b.endShare(w)
 			}
@@ -326,7 +326,7 @@ func sharedEnds() []rule {
 			time.Sleep(short + 20*time.Millisecond)
 			s.b.hold(&s.job, limited(2, 1))
 		}),
-		fast("the first waiter is told when the first share has cooled", func(s *scene) {
+		fast("the first waiter is notified when the first share has cooled", func(s *scene) {
 			s.b.listen()
 			one, _ := s.a.hold(&s.job, limited(2, 1))
 			two, _ := s.a.hold(&s.job, limited(2, 1))
@@ -334,17 +334,17 @@ func sharedEnds() []rule {
 			end := ending(one, 0)
 			end.CoolUntil = time.Now().Add(time.Minute)
 			s.a.release(true, end)
-			s.b.hearsCooling(w, time.Minute)
+			s.b.getsCooling(w, time.Minute)
 			later := ending(two, 0)
 			later.CoolUntil = time.Now().Add(2 * time.Minute)
 			s.a.release(true, later)
-			s.b.hearsNothing() // the first share still cools for a minute
+			s.b.getsNothing() // the first share still cools for a minute
 			s.check(s.b.acquire(backend.OutcomeBusy, w).Place == 1, "the first waiter is not the first")
 			s.check(s.b.acquire(backend.OutcomeBusy, behind).Place == 2, "the second waiter is not behind the first")
 			s.b.Withdraw(backend.WithdrawRequest{Key: &s.job, ID: w.ID, Retention: time.Minute, Share: w.Share})
-			s.b.hearsCooling(behind, time.Minute)
+			s.b.getsCooling(behind, time.Minute)
 		}),
-		fast("a waiter for the whole key is told when the last share has cooled", func(s *scene) {
+		fast("a waiter for the whole key is notified when the last share has cooled", func(s *scene) {
 			s.b.listen()
 			one, _ := s.a.hold(&s.job, limited(3, 1))
 			two, _ := s.a.hold(&s.job, limited(3, 1))
@@ -352,9 +352,9 @@ func sharedEnds() []rule {
 			end := ending(one, 0)
 			end.CoolUntil = time.Now().Add(time.Minute)
 			s.a.release(true, end)
-			s.b.hearsNothing() // a share is held
+			s.b.getsNothing() // a share is held
 			s.a.endShare(two)
-			s.b.hearsCooling(w, time.Minute)
+			s.b.getsCooling(w, time.Minute)
 			s.check(s.b.acquire(backend.OutcomeBusy, w).Place == 1, "the waiter is not the first")
 		}),
 		fast("a withdrawn share leaves the phase", func(s *scene) {
@@ -363,7 +363,7 @@ func sharedEnds() []rule {
 			r, _ := s.a.hold(&s.job, limited(2, 1))
 			w := s.c.wait(&s.job, limited(2, 1))
 			s.a.Withdraw(backend.WithdrawRequest{Key: &s.job, ID: r.ID, Retention: time.Minute, Granted: true, Repeated: true, Share: r.Share})
-			s.c.hearsTurn(w)
+			s.c.getsTurn(w)
 			s.a.acquire(backend.OutcomeEnded, r)
 			s.weights(&s.job, 2)
 		}),
@@ -402,8 +402,8 @@ func sharedOperators() []rule {
 			one, phase := s.a.hold(&s.job, reader)
 			two, _ := s.b.hold(&s.job, limited(3, 2))
 			s.check(s.c.Revoke(s.Context(), &s.job) == nil, "Revoke failed")
-			s.a.hears(backend.Notification{Event: backend.EventRevoked, Request: one.ID})
-			s.b.hears(backend.Notification{Event: backend.EventRevoked, Request: two.ID})
+			s.a.gets(backend.Notification{Event: backend.EventRevoked, Request: one.ID})
+			s.b.gets(backend.Notification{Event: backend.EventRevoked, Request: two.ID})
 			s.a.renew(backend.VerdictRevoked, renewal(one, long))
 			s.b.acquire(backend.OutcomeEnded, two)
 			s.c.acquire(backend.OutcomeBusy, request(&s.job, reader))
@@ -422,7 +422,7 @@ func sharedOperators() []rule {
 			end.CoolUntil = time.Now().Add(time.Hour)
 			s.a.release(true, end)
 			s.check(s.c.Revoke(s.Context(), &s.job) == nil, "Revoke failed")
-			s.a.hears(backend.Notification{Event: backend.EventRevoked, Request: held.ID})
+			s.a.gets(backend.Notification{Event: backend.EventRevoked, Request: held.ID})
 			s.c.acquire(backend.OutcomeBusy, request(&s.job, limited(3, 1)))
 			s.a.release(true, ending(held, 0))
 			s.check(!s.weights(&s.job, 1).Revoked, "Revoked is true although no share is held")
@@ -436,7 +436,7 @@ func sharedOperators() []rule {
 			w := s.b.wait(&s.job, limited(2, 1))
 			time.Sleep(short + 20*time.Millisecond)
 			s.clear(backend.ClearHeld, backend.ClearRequest{Key: &s.job})
-			s.b.hearsTurn(w)
+			s.b.getsTurn(w)
 			s.b.acquire(backend.OutcomeGranted, w)
 		}),
 		fast("a shared key is not cleared while a share has a holder", func(s *scene) {

@@ -45,16 +45,16 @@ func manyExpired() []rule {
 			one, two := s.a.wait(&s.job, limited(2, 2)), s.a.wait(&s.job, limited(2, 1))
 			expire()
 			s.a.endShare(r)
-			s.a.hearsTurn(one)
+			s.a.getsTurn(one)
 			s.a.withdraw(one, false, func(backend.Status) bool { return true })
-			s.a.hearsTurn(two)
+			s.a.getsTurn(two)
 		}),
 		steps("a withdrawal serves the queue", func(s *scene) {
 			s.a.hold(&s.job, reader)
 			writer, w := s.b.wait(&s.job), s.a.wait(&s.job, limited(2, 1))
 			expire()
 			s.b.withdraw(writer, false, func(st backend.Status) bool { return st.Queue == 0 })
-			s.a.hearsTurn(w)
+			s.a.getsTurn(w)
 		}),
 		steps("an exclusive request gets a key without other shares", func(s *scene) {
 			expire()
@@ -64,7 +64,7 @@ func manyExpired() []rule {
 			writer, w := s.b.wait(&s.job), s.a.wait(&s.job, limited(2, 1))
 			expire()
 			s.b.withdraw(writer, false, func(st backend.Status) bool { return st.State == backend.StateReserved })
-			s.a.hearsTurn(w)
+			s.a.getsTurn(w)
 		}),
 		steps("a key is cleared while its other shares cool", func(s *scene) {
 			r, _ := s.a.hold(&s.job, reader)
@@ -88,7 +88,7 @@ func manyExpired() []rule {
 			failed := make(chan error, 1)
 			go func() { failed <- s.c.Revoke(s.Context(), &s.job) }()
 			for range rs {
-				n := <-s.a.heard
+				n := <-s.a.notifications
 				if n.Event != backend.EventRevoked || !waiting[n.Request] {
 					s.Fatalf("notification %+v, want a revoked share, each once", n)
 				}

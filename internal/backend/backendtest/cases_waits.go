@@ -57,8 +57,8 @@ func turns() []rule {
 			r, g := s.a.hold(&s.job)
 			first, second := s.b.wait(&s.job), s.c.wait(&s.job)
 			s.a.end(r, g.Token)
-			s.b.hearsTurn(first)
-			s.c.hearsNothing()
+			s.b.getsTurn(first)
+			s.c.getsNothing()
 			s.state(&s.job, backend.StateReserved)
 			busy := s.c.acquire(backend.OutcomeBusy, second)
 			s.check(busy.Holder == "" && busy.HeldFor == 0 && busy.Remaining <= backend.ReserveTime && busy.Queue == 1, "the reply is %+v", busy)
@@ -70,7 +70,7 @@ func turns() []rule {
 			s.b.wait(&s.job)
 			second := s.c.wait(&s.job)
 			s.a.end(r, g.Token)
-			s.c.hearsTurn(second)
+			s.c.getsTurn(second)
 			s.check(s.inspect(&s.job).Queue == 0, "the dead waiter is still in the queue")
 		}),
 		fast("a key without a live waiter is free", func(s *scene) {
@@ -84,7 +84,7 @@ func turns() []rule {
 			r, g := s.a.hold(&s.job)
 			first := s.b.wait(&s.job)
 			s.a.end(r, g.Token)
-			s.b.hearsTurn(first)
+			s.b.getsTurn(first)
 			time.Sleep(backend.ReserveTime + 20*time.Millisecond)
 			s.state(&s.job, backend.StateFree)
 			_, next := s.c.hold(&s.job)
@@ -96,9 +96,9 @@ func turns() []rule {
 			r, g := s.a.hold(&s.job)
 			first, second := s.b.wait(&s.job), s.c.wait(&s.job)
 			s.a.end(r, g.Token)
-			s.b.hearsTurn(first)
+			s.b.getsTurn(first)
 			s.b.Withdraw(backend.WithdrawRequest{Key: &s.job, ID: first.ID, Retention: time.Minute})
-			s.c.hearsTurn(second)
+			s.c.getsTurn(second)
 			s.c.acquire(backend.OutcomeGranted, second)
 		}),
 		fast("a waiter that gives up leaves the reservation of another one", func(s *scene) {
@@ -106,7 +106,7 @@ func turns() []rule {
 			r, g := s.a.hold(&s.job)
 			first, second := s.b.wait(&s.job), s.c.wait(&s.job)
 			s.a.end(r, g.Token)
-			s.b.hearsTurn(first)
+			s.b.getsTurn(first)
 			s.c.withdraw(second, false, func(st backend.Status) bool { return st.Queue == 0 })
 			s.state(&s.job, backend.StateReserved)
 			s.b.acquire(backend.OutcomeGranted, first)
@@ -116,14 +116,14 @@ func turns() []rule {
 			r, _ := s.a.hold(&s.job)
 			next := s.b.wait(&s.job)
 			s.a.Withdraw(backend.WithdrawRequest{Key: &s.job, ID: r.ID, Retention: time.Minute, Granted: true})
-			s.b.hearsTurn(next)
+			s.b.getsTurn(next)
 		}),
 		fast("an abandoned key is reserved too", func(s *scene) {
 			s.b.listen()
 			r, g := s.a.hold(&s.claim)
 			next := s.b.wait(&s.claim)
 			s.a.abandon(r, g.Token)
-			s.b.hearsTurn(next)
+			s.b.getsTurn(next)
 			s.check(s.b.acquire(backend.OutcomeGranted, next).Abandoned, "the grant is not a takeover")
 		}),
 		fast("a cooling key is not reserved", func(s *scene) {
@@ -133,8 +133,8 @@ func turns() []rule {
 			end := ending(r, g.Token)
 			end.CoolUntil = time.Now().Add(time.Minute)
 			s.a.release(true, end)
-			s.b.hearsCooling(w, time.Minute)
-			s.b.hearsNothing()
+			s.b.getsCooling(w, time.Minute)
+			s.b.getsNothing()
 			s.check(s.state(&s.job, backend.StateCooling).Queue == 1, "the waiter has left the queue")
 		}),
 		fast("the first waiter of a cooling key knows its place", func(s *scene) {
@@ -145,14 +145,14 @@ func turns() []rule {
 			end := ending(r, g.Token)
 			end.CoolUntil = time.Now().Add(time.Minute)
 			s.a.release(true, end)
-			s.b.hearsCooling(first, time.Minute)
+			s.b.getsCooling(first, time.Minute)
 			s.check(s.b.acquire(backend.OutcomeBusy, first).Place == 1, "the first waiter is not the first")
 			s.check(s.b.acquire(backend.OutcomeBusy, second).Place == 2, "the second waiter is not behind the first")
 			s.b.Withdraw(backend.WithdrawRequest{Key: &s.job, ID: first.ID, Retention: time.Minute})
-			s.b.hearsCooling(second, time.Minute)
+			s.b.getsCooling(second, time.Minute)
 			third := s.b.wait(&s.job)
 			s.b.Withdraw(backend.WithdrawRequest{Key: &s.job, ID: second.ID, Retention: time.Minute, Share: second.Share})
-			s.b.hearsCooling(third, time.Minute)
+			s.b.getsCooling(third, time.Minute)
 			s.check(s.b.acquire(backend.OutcomeBusy, third).Place == 1, "the third waiter is not the first")
 		}),
 		fast("a dead waiter of a cooling key leaves the queue", func(s *scene) {
@@ -163,7 +163,7 @@ func turns() []rule {
 			end := ending(r, g.Token)
 			end.CoolUntil = time.Now().Add(time.Minute)
 			s.a.release(true, end)
-			s.b.hearsCooling(w, time.Minute)
+			s.b.getsCooling(w, time.Minute)
 			s.check(s.state(&s.job, backend.StateCooling).Queue == 1, "the dead waiter is in the queue")
 		}),
 		slow("one release passes over a hundred dead waiters", func(s *scene) {
@@ -174,7 +174,7 @@ func turns() []rule {
 			}
 			s.c.wait(&s.job)
 			s.a.end(r, g.Token)
-			s.c.hearsNothing()
+			s.c.getsNothing()
 			s.check(s.state(&s.job, backend.StateFree).Queue == 1, "the live waiter is not in the queue")
 		}),
 	}
@@ -230,8 +230,8 @@ func records() []rule {
 			r, g := s.a.hold(&s.claim)
 			one, two := s.b.wait(&s.claim), s.c.wait(&s.claim)
 			s.a.complete(true, completion(r, g.Token))
-			s.b.hearsTurn(one)
-			s.c.hearsTurn(two)
+			s.b.getsTurn(one)
+			s.c.getsTurn(two)
 			s.check(s.inspect(&s.claim).Queue == 0, "the queue is not empty")
 		}),
 		slow("a record ends", func(s *scene) {
@@ -285,7 +285,7 @@ func rotations() []rule {
 			end.Next = request(&s.job, queued)
 			next := s.a.release(true, end).Next
 			s.check(next.Outcome == backend.OutcomeBusy && next.Remaining == backend.ReserveTime && next.Queue == 1, "the reply is %+v", next)
-			s.b.hearsTurn(waiter)
+			s.b.getsTurn(waiter)
 			s.b.acquire(backend.OutcomeGranted, waiter)
 		}),
 		fast("release and acquire without the hold acquires nothing", func(s *scene) {
@@ -319,7 +319,7 @@ func operators() []rule {
 			s.a.listen()
 			r, _ := s.a.hold(&s.job)
 			s.check(s.b.Revoke(s.Context(), &s.job) == nil, "Revoke failed")
-			s.a.hears(backend.Notification{Event: backend.EventRevoked, Request: r.ID})
+			s.a.gets(backend.Notification{Event: backend.EventRevoked, Request: r.ID})
 			s.check(s.state(&s.job, backend.StateHeld).Revoked, "Revoked is false")
 		}),
 		fast("Revoke of a free key is no error", func(s *scene) {
@@ -358,16 +358,16 @@ func operators() []rule {
 			end := ending(r, g.Token)
 			end.CoolUntil = time.Now().Add(time.Hour)
 			s.a.release(true, end)
-			s.b.hearsCooling(waiter, time.Hour)
+			s.b.getsCooling(waiter, time.Hour)
 			s.clear(backend.Cleared, backend.ClearRequest{Key: &s.job})
-			s.b.hearsTurn(waiter)
+			s.b.getsTurn(waiter)
 		}),
 		fast("Clear keeps a reservation", func(s *scene) {
 			s.b.listen()
 			r, g := s.a.hold(&s.job)
 			waiter := s.b.wait(&s.job)
 			s.a.end(r, g.Token)
-			s.b.hearsTurn(waiter)
+			s.b.getsTurn(waiter)
 			s.clear(backend.Cleared, backend.ClearRequest{Key: &s.job})
 			s.state(&s.job, backend.StateReserved)
 			s.b.acquire(backend.OutcomeGranted, waiter)

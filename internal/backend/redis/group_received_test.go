@@ -48,7 +48,7 @@ func TestGroupReceived(t *testing.T) {
 					})
 					switch {
 					case err != nil || a.Outcome != backend.OutcomeGranted:
-						t.Errorf("%+v, %v", a, err)
+						t.Errorf("the reply is %+v, %v", a, err)
 					case a.Received.IsZero() && round > 0:
 						t.Error("Received is zero")
 					case !a.Received.IsZero() && a.Received.Before(a.GrantedAt):

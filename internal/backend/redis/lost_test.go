@@ -287,7 +287,7 @@ func TestLostReplyOfAcquireReal(t *testing.T) {
 				}
 				ok(t, le.Release(t.Context()))
 				if h, err := l.Inspect(t.Context(), lockcore.KindExclusive, "k"); err != nil || h.State != lockcore.StateFree {
-					t.Errorf("%v, %v", h.State, err)
+					t.Errorf("after the release the key is %v, %v", h.State, err)
 				}
 			})
 		}

@@ -14,7 +14,7 @@ import (
 const idMemory = time.Minute // the time for which an ended id is remembered and a queue is kept
 
 // pttl returns the TTL of a key: 0 is the hash, 1 the queue.
-func (b *bench) pttl(key int) time.Duration {
+func (b *oneKey) pttl(key int) time.Duration {
 	b.Helper()
 	ttl, err := b.rdb.PTTL(b.Context(), b.keys[key]).Result()
 	b.must(err)
@@ -36,7 +36,7 @@ func shortEnds(remember int) map[string]call {
 // also if an earlier end remembered the id. Otherwise a late duplicate of the acquire would be
 // granted to a request that has ended.
 func TestScriptRemembersLongEnough(t *testing.T) {
-	onEach(t, func(b *bench) {
+	onEach(t, func(b *oneKey) {
 		remembers := func(what string, id string) {
 			b.Helper()
 			if ttl := b.pttl(0); ttl < idMemory-tolerance {
@@ -72,7 +72,7 @@ func TestScriptRemembersLongEnough(t *testing.T) {
 // The hash is kept longer than the queue, also if a request arrives at the end of a reservation or
 // of MinHold.
 func TestScriptHashOutlivesQueue(t *testing.T) {
-	onEach(t, func(b *bench) {
+	onEach(t, func(b *oneKey) {
 		ends := shortEnds(0)
 		ends["clear"] = forget.with("keep_ms", int64(1000))
 		delete(ends, "complete") // it leaves no queue
@@ -117,7 +117,7 @@ func strangers(n int) []string {
 // A queue has many dead members. A script removes at most 100 of them, and the next script the next
 // 100. Meanwhile the key is free.
 func TestScriptDeadQueue(t *testing.T) {
-	onEach(t, func(b *bench) {
+	onEach(t, func(b *oneKey) {
 		ends := map[string]call{
 			"release": release(me, 1, 0, 0), "abandon": release(me, 1, 1, 0), "leave": leave(me, mine, 0), "rotate": rotate(me, again, 0, 0), "clear": forget,
 		}
@@ -170,7 +170,7 @@ var tooLarge = []string{"inf", "1e300", "9007199254740992", "9000000000000001", 
 func TestScriptUnreadable(t *testing.T) {
 	all := []string{"other's", "free", "abandoned", "done", "my turn", "cooling"}
 	names := testlevel.Pick(t, all[:2], all, all)
-	onEach(t, func(b *bench) {
+	onEach(t, func(b *oneKey) {
 		for field := range strings.FieldsSeq("x d t f n") {
 			values := hostile
 			if field != "x" && field != "d" {
@@ -185,7 +185,7 @@ func TestScriptUnreadable(t *testing.T) {
 	})
 }
 
-func (b *bench) unreadable(state, field, value string) {
+func (b *oneKey) unreadable(state, field, value string) {
 	b.Helper()
 	b.set(states()[state].with(fields{field: value}), dead+dead)
 	b.must(b.rdb.PExpire(b.Context(), b.keys[0], 30*time.Second).Err())
@@ -236,7 +236,7 @@ func (b *bench) unreadable(state, field, value string) {
 
 // The stored end of a state is absurd. The scripts treat it as at most a day in the future.
 func TestScriptAbsurdEnd(t *testing.T) {
-	onEach(t, func(b *bench) {
+	onEach(t, func(b *oneKey) {
 		const most = 24 * time.Hour
 		for _, state := range []string{"other's", "other's turn", "cooling"} {
 			for _, x := range []string{fmt.Sprint(b.now() + 9.3e15), "1e300", "inf", strings.Repeat("9", 400), "9223372036854775807"} {
@@ -267,7 +267,7 @@ func TestScriptAbsurdEnd(t *testing.T) {
 // The reply of Clear is lost. A repeat returns the same reply, and clears nothing that happened
 // meanwhile.
 func TestScriptClearRepeat(t *testing.T) {
-	onEach(t, func(b *bench) {
+	onEach(t, func(b *oneKey) {
 		once := forget.with("id", id("C"))
 		for _, token := range []any{"", int64(4711)} {
 			b.set(states()["done"].with(fields{"t": 4711, "f": 4711}))

@@ -15,7 +15,7 @@ func passed(was fields, gone ...string) fields {
 // A renewal stores the last hold after a hand-off. A hold that cannot be read is not stored, and the
 // lease is renewed.
 func TestScriptLastHold(t *testing.T) {
-	onEach(t, func(b *bench) {
+	onEach(t, func(b *oneKey) {
 		renewed := states()["mine"].with(fields{"x": rel(lease), "d": span(lease)})
 		for lastHold, want := range map[string]fields{
 			"4711 who N\nof the\n two": renewed.with(fields{"t": 4711, "m": "who N\nof the\n two"}),
@@ -31,7 +31,7 @@ func TestScriptLastHold(t *testing.T) {
 // A renewal or a late duplicate of a request does not shorten a lease. A renewal also stores how
 // long the lease can last.
 func TestScriptExtend(t *testing.T) {
-	onEach(t, func(b *bench) {
+	onEach(t, func(b *oneKey) {
 		b.set(states()["mine"])
 		b.wantReply(renewFor(me, time.Hour, ""), 1)
 		long := states()["mine"].with(fields{"x": rel(time.Hour), "d": span(time.Hour)})

@@ -18,7 +18,7 @@ func force(token any, silent time.Duration) call {
 // force_clear.lua refuses a lease that was renewed too recently. The last renewal is d before x. If d
 // or x is absurd, it counts as recent.
 func TestScriptForceClearSilence(t *testing.T) {
-	onEach(t, func(b *bench) {
+	onEach(t, func(b *oneKey) {
 		held := func(left, length any) fields {
 			return states()["other's"].with(fields{"x": left, "d": length, "t": 4711})
 		}

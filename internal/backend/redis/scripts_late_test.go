@@ -29,7 +29,7 @@ func TestScriptLate(t *testing.T) {
 		"released": {copies["release"]}, "abandoned": {copies["abandon"]}, "left": {copies["leave"]},
 		"completed": {copies["complete"], forget}, "rotated": {copies["rotate"], release(again, 1, 0, 1)},
 	}
-	onEach(t, func(b *bench) {
+	onEach(t, func(b *oneKey) {
 		for end, cs := range ends {
 			for late, copied := range copies {
 				for _, successor := range []string{"", mismatch, "turn"} {
@@ -65,7 +65,7 @@ func TestScriptLate(t *testing.T) {
 // The end of a request arrives before the request, which is then not granted. The last 16 ended ids
 // are kept, each once.
 func TestScriptRemember(t *testing.T) {
-	onEach(t, func(b *bench) {
+	onEach(t, func(b *oneKey) {
 		request := func(n int) string { return fmt.Sprintf("req-%022d", n) }
 		b.set(nil)
 		b.wantReply(leave(request(0), mine, 1), 0)
@@ -97,7 +97,7 @@ func TestScriptCommands(t *testing.T) {
 	files, err := fs.Glob(scripts.Files, "*.lua")
 	parts, _ := fs.Glob(scripts.Files, "parts/*.lua")
 	if err != nil || len(files) != len(wire.Scripts()) || len(parts) == 0 {
-		t.Fatalf("%q, %q, %v", files, parts, err)
+		t.Fatalf("the scripts are %q, %q, %v", files, parts, err)
 	}
 	files = append(files, parts...)
 	for _, file := range files {
@@ -122,7 +122,7 @@ func TestScriptCommands(t *testing.T) {
 // The server is at maxmemory. A held key can be renewed, released, completed and revoked. No new
 // key is granted.
 func TestScriptMemory(t *testing.T) {
-	b := &bench{T: t, rdb: redistest.Real(t).Client(t)}
+	b := &oneKey{T: t, rdb: redistest.Real(t).Client(t)}
 	limit := func(bytes int) { b.must(b.rdb.ConfigSet(t.Context(), "maxmemory", strconv.Itoa(bytes)).Err()) }
 	b.use("nothing")
 	for range 2 { // EVAL, then EVALSHA
@@ -191,7 +191,7 @@ func TestScriptMemory(t *testing.T) {
 // nothing.
 func TestScriptLateOperator(t *testing.T) {
 	operator := id("V")
-	onEach(t, func(b *bench) {
+	onEach(t, func(b *oneKey) {
 		for name, c := range map[string]struct {
 			command call
 			first   int
@@ -219,7 +219,7 @@ func TestScriptLateOperator(t *testing.T) {
 // A request may enter the queue until the end of a reservation. The hash is kept longer than that
 // request, also if the reserved key is cleared.
 func TestScriptClearReserved(t *testing.T) {
-	onEach(t, func(b *bench) {
+	onEach(t, func(b *oneKey) {
 		b.set(states()["other's turn"])
 		b.wantReply(forget.with("keep_ms", time.Minute.Milliseconds()), 1)
 		b.ttl(time.Minute + window)

@@ -36,7 +36,7 @@ func callWaker(payload string) call {
 }
 
 // exists returns how many of the stored names of the key exist.
-func (b *bench) exists() int64 {
+func (b *oneKey) exists() int64 {
 	b.Helper()
 	n, err := b.rdb.Exists(b.Context(), b.keys...).Result()
 	b.must(err)
@@ -46,7 +46,7 @@ func (b *bench) exists() int64 {
 // The TTL of the hash is ten minutes, because it says that there are entries. The entries end after
 // the longest time for which one was parked. The marks end when they have no more effect.
 func TestScriptParkTTL(t *testing.T) {
-	onEach(t, func(b *bench) {
+	onEach(t, func(b *oneKey) {
 		b.set(states()["other's turn"])
 		b.must(b.rdb.PExpire(b.Context(), b.keys[0], time.Minute).Err())
 		b.run(park("1"))
@@ -74,7 +74,7 @@ func TestScriptParkTTL(t *testing.T) {
 // parked meanwhile keeps the shares as long as the hash. If they expired earlier, their fields would
 // stay in the hash of a key that is used again and again.
 func TestScriptParkKeepsCoolingShares(t *testing.T) {
-	onEach(t, func(b *bench) {
+	onEach(t, func(b *oneKey) {
 		b.run(acquireShare(me+permit, mine, 0))
 		b.run(releaseShare(me+permit, 0, time.Second))
 		b.ttl(time.Second + time.Minute)
@@ -90,7 +90,7 @@ func TestScriptParkKeepsCoolingShares(t *testing.T) {
 // The first parked entry converts a plain hold to a hash. No other command with parked entries
 // does.
 func TestScriptParkPlain(t *testing.T) {
-	onEach(t, func(b *bench) {
+	onEach(t, func(b *oneKey) {
 		kind := func(want string) {
 			b.Helper()
 			if got := b.rdb.Type(b.Context(), b.keys[0]).Val(); got != want {
@@ -125,7 +125,7 @@ func TestScriptParkPlain(t *testing.T) {
 // A mark may be in the future, if the clock was set back, and a mark may have no entry. Such marks
 // have no effect and are removed.
 func TestScriptParkMarks(t *testing.T) {
-	onEach(t, func(b *bench) {
+	onEach(t, func(b *oneKey) {
 		b.set(states()["other's"])
 		b.run(park("1"))
 		now := float64(b.now())
@@ -143,7 +143,7 @@ func TestScriptParkMarks(t *testing.T) {
 
 // A client writes a score that no script writes. The reply of a script is still readable.
 func TestScriptParkScores(t *testing.T) {
-	onEach(t, func(b *bench) {
+	onEach(t, func(b *oneKey) {
 		for _, score := range []float64{math.Inf(-1), -1e300, -1, math.Inf(1), 1e300} {
 			b.set(states()["other's"])
 			b.run(park("1"))
@@ -162,7 +162,7 @@ func TestScriptParkScores(t *testing.T) {
 
 // A script reads only the 1,000 oldest entries.
 func TestScriptParkMany(t *testing.T) {
-	onEach(t, func(b *bench) {
+	onEach(t, func(b *oneKey) {
 		b.set(states()["other's"])
 		entries := make([]redis.Z, 1001)
 		for i := range entries {
@@ -178,7 +178,7 @@ func TestScriptParkMany(t *testing.T) {
 
 // Data that no script writes is an error, and the script writes nothing.
 func TestScriptParkUnreadable(t *testing.T) {
-	onEach(t, func(b *bench) {
+	onEach(t, func(b *oneKey) {
 		for _, field := range []string{"x", "d", "t", "f", "n"} {
 			b.set(states()["other's"].with(fields{field: "abc"}))
 			was := b.hash()

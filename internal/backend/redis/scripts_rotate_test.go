@@ -37,7 +37,7 @@ var held = []string{"mine", "mine after abandoned", "mine tagged", "mine over", 
 // A late duplicate of a rotation arrives after the end of its next request. It releases the hold if
 // that still exists. It grants and queues nothing.
 func TestScriptRotateLate(t *testing.T) {
-	onEach(t, func(b *bench) {
+	onEach(t, func(b *oneKey) {
 		for name, members := range queues {
 			for _, queue := range []int{0, 1} {
 				for _, state := range held {
@@ -81,7 +81,7 @@ func TestScriptRotateLate(t *testing.T) {
 
 // The next grant has the token after the last used one, and a block that begins there.
 func TestScriptRotateTokens(t *testing.T) {
-	onEach(t, func(b *bench) {
+	onEach(t, func(b *oneKey) {
 		far := b.now() + time.Hour.Microseconds() // the clock was set back
 		b.set(states()["mine"].with(fields{"t": far, "f": far + 100}))
 		c := rotate(me, again, 0, 1)
@@ -106,8 +106,8 @@ func TestScriptRotateTokens(t *testing.T) {
 
 // If PUBLISH does not count all receivers, the key is reserved for the first waiter, also if that is
 // dead. The next request of the rotation is the last one in the queue.
-func TestScriptRotateLine(t *testing.T) {
-	onEach(t, func(b *bench) {
+func TestScriptRotateReserve(t *testing.T) {
+	onEach(t, func(b *oneKey) {
 		b.set(states()["mine"], keyQueue...)
 		c := rotate(me, again, 0, 1)
 		c = c.with("counts_all", 0)
@@ -131,7 +131,7 @@ func TestScriptRotateLine(t *testing.T) {
 // A late duplicate of an acquire may get the key once more, and then a late duplicate of the
 // rotation releases it. The last token in that rotation is older than that grant.
 func TestScriptRotateOldToken(t *testing.T) {
-	onEach(t, func(b *bench) {
+	onEach(t, func(b *oneKey) {
 		ahead := b.now() + time.Hour.Microseconds() // the clock was set back
 		b.set(states()["mine"].with(fields{"t": ahead}))
 		b.wantReply(rotate(me, again, 0, 0), 1, 1, ahead+1, 1, 0)

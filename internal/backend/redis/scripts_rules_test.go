@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-func (b *bench) hash() map[string]string {
+func (b *oneKey) hash() map[string]string {
 	b.Helper()
 	h, err := b.rdb.HGetAll(b.Context(), b.keys[0]).Result()
 	b.must(err)
@@ -18,7 +18,7 @@ func (b *bench) hash() map[string]string {
 }
 
 // notified waits for these notifications to waker, and checks that there is no other.
-func (b *bench) notified(want ...string) {
+func (b *oneKey) notified(want ...string) {
 	b.Helper()
 	for _, w := range want {
 		select {
@@ -38,7 +38,7 @@ func (b *bench) notified(want ...string) {
 }
 
 // token acquires the key for request and returns its token.
-func (b *bench) token(request string) int64 {
+func (b *oneKey) token(request string) int64 {
 	b.Helper()
 	reply := b.run(acquire(request, waker, "exclusive", "", 0))
 	if len(reply) != 4 || reply[0] != int64(1) {
@@ -49,7 +49,7 @@ func (b *bench) token(request string) int64 {
 
 // Tokens grow with each hold, also if the hash is deleted, or the clock is behind the last token.
 func TestScriptTokens(t *testing.T) {
-	onEach(t, func(b *bench) {
+	onEach(t, func(b *oneKey) {
 		last := int64(0)
 		grow := func(how string) {
 			b.Helper()
@@ -93,7 +93,7 @@ func TestScriptTokens(t *testing.T) {
 
 // Numbers up to 9e15 are stored exactly. A larger number is unreadable.
 func TestScriptNumbers(t *testing.T) {
-	onEach(t, func(b *bench) {
+	onEach(t, func(b *oneKey) {
 		for _, f := range []int64{1_700_000_000_000_001 << 1, 1<<52 + 1, 9e15 - 1} {
 			b.set(states()["free"].with(fields{"f": f}))
 			b.wantReply(acquire(me, mine, "exclusive", "", 0), 1, f+1, 1, 0)
@@ -119,7 +119,7 @@ func TestScriptNumbers(t *testing.T) {
 // The stored end of a state is further away than the state can last, because the clock was set
 // back. The scripts replace it by the longest possible end.
 func TestScriptClock(t *testing.T) {
-	onEach(t, func(b *bench) {
+	onEach(t, func(b *oneKey) {
 		far := fields{"x": rel(20 * time.Hour), "t": rel(19 * time.Hour)}
 		b.set(states()["other's"].with(far))
 		b.wantReply(acquire(me, mine, "exclusive", "", 0), 0, span(lease), 0, "who "+mismatch, 0, "", waker)
@@ -140,7 +140,7 @@ func TestScriptClock(t *testing.T) {
 	})
 	t.Run("set back", func(t *testing.T) {
 		m := redistest.Bubble(t)
-		b := &bench{T: t, rdb: m.Client(t)}
+		b := &oneKey{T: t, rdb: m.Client(t)}
 		b.use("k")
 		start := time.Now()
 		m.Redis.SetTime(start)
@@ -158,8 +158,8 @@ func TestScriptClock(t *testing.T) {
 
 // If PUBLISH does not count all receivers, a key is reserved for the first waiter, also if that is
 // dead. Its withdrawal passes the key on.
-func TestScriptLine(t *testing.T) {
-	onEach(t, func(b *bench) {
+func TestScriptReserve(t *testing.T) {
+	onEach(t, func(b *oneKey) {
 		b.set(states()["mine"], keyQueue...)
 		b.wantReply(release(me, 1, 0, 0).with("counts_all", 0), 1)
 		if h := b.hash(); h["h"] != dead || h["o"] != dead {

@@ -45,7 +45,7 @@ var (
 
 // stored returns all data of the server, with one line for each name, and its TTL. Times are
 // relative to epoch, and ids have one letter.
-func (b *bench) stored() (lines []string) {
+func (b *oneKey) stored() (lines []string) {
 	b.Helper()
 	keys := b.rdb.Keys(b.Context(), "*").Val()
 	slices.Sort(keys)
@@ -149,7 +149,7 @@ func TestScriptStored(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := redistest.Bubble(t)
 			m.Redis.SetTime(time.UnixMicro(epoch))
-			b := &bench{T: t, rdb: m.Client(t)}
+			b := &oneKey{T: t, rdb: m.Client(t)}
 			b.use("k")
 			for _, c := range c.calls {
 				b.run(c)
@@ -164,7 +164,7 @@ func TestScriptStored(t *testing.T) {
 // The clock of the server was set back. A share ends no later than its phase, which ends no later
 // than the longest share can.
 func TestScriptSharesClock(t *testing.T) {
-	onEach(t, func(b *bench) {
+	onEach(t, func(b *oneKey) {
 		b.run(acquireShare(me+permit, mine, 0))
 		b.run(acquireShare(mismatch+permit, waker, 0))
 		far := b.now() + time.Hour.Microseconds()

@@ -75,7 +75,7 @@ type crowd struct {
 }
 
 // phase stores c. Each share has the weight 1. The share of me is held.
-func (b *bench) phase(c crowd) {
+func (b *oneKey) phase(c crowd) {
 	b.Helper()
 	b.set(nil)
 	ctx, now := b.Context(), b.now()
@@ -127,7 +127,7 @@ func (b *bench) phase(c crowd) {
 
 // steps runs a script until it does not ask for another step. It returns the last reply, the number
 // of steps, and how many shares and waiters a step has touched at most.
-func (b *bench) steps(c call) (reply []any, steps, most int) {
+func (b *oneKey) steps(c call) (reply []any, steps, most int) {
 	b.Helper()
 	script, cmd := counted(c.Script), b.command(c)
 	keys, texts := cmd.Texts()
@@ -193,7 +193,7 @@ func TestScriptSteps(t *testing.T) {
 		"inspect":                    {crowd{expired: 700, held: many}, inspect, "s"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onEach(t, func(b *bench) {
+			onEach(t, func(b *oneKey) {
 				b.phase(c.crowd)
 				switch name {
 				case "acquire a share, revoked": // the revocation ends with the last held share

@@ -107,8 +107,8 @@ func states() map[string]fields {
 	}
 }
 
-// bench has one key in one Redis.
-type bench struct {
+// oneKey has one key in one Redis.
+type oneKey struct {
 	*testing.T
 	rdb  *redis.Client
 	keys []string
@@ -118,7 +118,7 @@ type bench struct {
 
 // onEach runs a test on Redis in memory, and from level full also on a real server. waker is
 // subscribed to both.
-func onEach(t *testing.T, test func(b *bench)) {
+func onEach(t *testing.T, test func(b *oneKey)) {
 	t.Helper()
 	run := func(t *testing.T, rdb *redis.Client) {
 		sub := rdb.Subscribe(t.Context(), wakes+waker)
@@ -128,7 +128,7 @@ func onEach(t *testing.T, test func(b *bench)) {
 		}
 		// The channel is read all the time, because miniredis sends a message only when it is
 		// received.
-		b := &bench{T: t, rdb: rdb, heard: sub.Channel(redis.WithChannelSize(1000))}
+		b := &oneKey{T: t, rdb: rdb, heard: sub.Channel(redis.WithChannelSize(1000))}
 		b.use("k")
 		test(b)
 	}
@@ -139,19 +139,19 @@ func onEach(t *testing.T, test func(b *bench)) {
 	})
 }
 
-func (b *bench) use(key string) {
+func (b *oneKey) use(key string) {
 	k := wire.StoredNames("test", backend.KindOnce, key)
 	b.keys = []string{k[0], k[1], wire.Stored(k[0], wire.Parked), wire.Stored(k[0], wire.Woken)}
 }
 
-func (b *bench) must(err error) {
+func (b *oneKey) must(err error) {
 	b.Helper()
 	if err != nil {
 		b.Fatal(err)
 	}
 }
 
-func (b *bench) now() int64 {
+func (b *oneKey) now() int64 {
 	b.Helper()
 	now, err := b.rdb.Time(context.Background()).Result()
 	b.must(err)
@@ -159,7 +159,7 @@ func (b *bench) now() int64 {
 }
 
 // set stores f and the members of the queue, in order.
-func (b *bench) set(f fields, queue ...string) {
+func (b *oneKey) set(f fields, queue ...string) {
 	b.Helper()
 	ctx, now := b.Context(), b.now()
 	b.must(b.rdb.Del(ctx, b.keys...).Err())
@@ -185,7 +185,7 @@ func (b *bench) set(f fields, queue ...string) {
 }
 
 // like reports the differences between the hash and want.
-func (b *bench) like(want fields) {
+func (b *oneKey) like(want fields) {
 	b.Helper()
 	got, err := b.rdb.HGetAll(b.Context(), b.keys[0]).Result()
 	b.must(err)
@@ -230,7 +230,7 @@ func match(got, want any, now int64) bool {
 }
 
 // queue returns the members of the queue.
-func (b *bench) queue() []string {
+func (b *oneKey) queue() []string {
 	b.Helper()
 	q, err := b.rdb.ZRange(b.Context(), b.keys[1], 0, -1).Result()
 	b.must(err)
@@ -238,7 +238,7 @@ func (b *bench) queue() []string {
 }
 
 // bound checks that each stored key has a TTL.
-func (b *bench) bound() {
+func (b *oneKey) bound() {
 	b.Helper()
 	for _, key := range b.keys {
 		switch ttl, err := b.rdb.PTTL(b.Context(), key).Result(); {
@@ -251,7 +251,7 @@ func (b *bench) bound() {
 }
 
 // ttl checks the TTL of the hash.
-func (b *bench) ttl(want time.Duration) {
+func (b *oneKey) ttl(want time.Duration) {
 	b.Helper()
 	ttl, err := b.rdb.PTTL(b.Context(), b.keys[0]).Result()
 	b.must(err)
@@ -260,7 +260,7 @@ func (b *bench) ttl(want time.Duration) {
 	}
 }
 
-// call is a command of a script for the key of a bench.
+// call is a command of a script for the key of the test.
 type call struct {
 	*wire.Script
 	make func(k *backend.Key) wire.Command
@@ -337,7 +337,7 @@ var (
 )
 
 // command returns the command of c for the key of b.
-func (b *bench) command(c call) wire.Command {
+func (b *oneKey) command(c call) wire.Command {
 	cmd := c.make(&backend.Key{Kind: backend.KindOnce, Name: "k", Stored: [2]string{b.keys[0], wire.Stored(b.keys[0], wire.Queue)}})
 	for arg, value := range c.sets {
 		cmd = cmd.With(arg, value)
@@ -346,12 +346,12 @@ func (b *bench) command(c call) wire.Command {
 }
 
 // try runs a script.
-func (b *bench) try(c call) ([]any, error) {
+func (b *oneKey) try(c call) ([]any, error) {
 	v, err := b.command(c).Run(b.Context(), b.rdb)
 	return wire.Elements(v), err
 }
 
-func (b *bench) run(c call) []any {
+func (b *oneKey) run(c call) []any {
 	b.Helper()
 	reply, err := b.try(c)
 	if err != nil {
@@ -361,7 +361,7 @@ func (b *bench) run(c call) []any {
 }
 
 // wantReply runs a script and compares its reply.
-func (b *bench) wantReply(c call, want ...any) {
+func (b *oneKey) wantReply(c call, want ...any) {
 	b.Helper()
 	got, now := b.run(c), b.now()
 	same := func(g, w any) bool {

@@ -14,7 +14,7 @@ import (
 
 // The ctx of some calls ends before Redis replies. The calls behind them do not get ErrUnavailable
 // for that.
-func TestTurnsCanceledAskers(t *testing.T) {
+func TestTurnsCanceledLeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		l, faults, _ := w.Locker(lockcore.Options{})
