@@ -3,102 +3,110 @@ package main
 import (
 	"context"
 	"errors"
-	"net"
+	"fmt"
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
+	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
 
-// role is an instance before it starts.
-type role struct {
+// instance is a process with a clock.
+type instance struct {
+	*scene
+	*stage.Node
 	name string
 	skew time.Duration
 }
 
-var cast = []role{{"A", 0}, {"B", 600 * time.Millisecond}, {"C", -600 * time.Millisecond}}
+// scene is what the instances of a chapter share.
+type scene struct {
+	*stage.Stage
+	began time.Time
 
-// instance has what a process has: a clock, a Locker, and a network cable to Redis.
-type instance struct {
-	role
-	s     *stage
-	cable cable
-	rdb   *redis.Client
-	locks *lockcore.Locker
+	mu    sync.Mutex     // guards the counts
+	runs  map[string]int // by tick
+	taken int
 }
 
-func (r role) enter(s *stage, prefix string) (*instance, error) {
-	in := &instance{role: r, s: s}
-	in.rdb = redis.NewClient(&redis.Options{Addr: s.addr, Dialer: in.cable.dial})
-	var err error
-	// The lease is short to keep the story short: it must expire before another instance can run
-	// the tick of a dead one.
-	in.locks, err = lockcore.New(in.rdb, lockcore.Options{Prefix: prefix, Terms: lockcore.Terms{Lease: 2 * time.Second}})
-	if err != nil {
-		return nil, errors.Join(err, in.rdb.Close())
+// row is the result of a chapter.
+type row struct {
+	ticks, runs, most, takeovers int // most: runs of one tick
+}
+
+func (r row) String() string {
+	return fmt.Sprintf("%d\t%d\t%d\t%d", r.ticks, r.runs, r.most, r.takeovers)
+}
+
+// act runs play on three instances for a while, and counts.
+func act(s *stage.Stage, d time.Duration, play func(context.Context, *instance) error) func(context.Context) (row, error) {
+	return func(ctx context.Context) (row, error) {
+		sc := &scene{Stage: s, began: time.Now(), runs: map[string]int{}}
+		cast := []*instance{{name: "A"}, {name: "B", skew: 600 * time.Millisecond}, {name: "C", skew: -600 * time.Millisecond}}
+		for _, in := range cast {
+			// The lease is short, because it must expire before another instance can run the tick of
+			// a dead one.
+			node, err := s.Node(lockcore.Options{Terms: lockcore.Terms{Lease: 2 * time.Second}})
+			if err != nil {
+				return row{}, err
+			}
+			in.scene, in.Node = sc, node
+		}
+		ctx, cancel := context.WithTimeout(ctx, d)
+		defer cancel()
+		errs := make([]error, len(cast))
+		var all sync.WaitGroup
+		for i, in := range cast {
+			all.Go(func() { errs[i] = play(ctx, in) })
+		}
+		all.Wait()
+		return sc.row(), errors.Join(errs...)
 	}
-	return in, nil
 }
 
-func (in *instance) leave() error {
-	return errors.Join(in.locks.Close(context.Background()), in.rdb.Close())
+func (s *scene) row() row {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := row{ticks: len(s.runs), takeovers: s.taken}
+	for _, n := range s.runs {
+		r.runs += n
+		r.most = max(r.most, n)
+	}
+	return r
 }
 
 // now is the instance's clock.
 func (in *instance) now() time.Time { return time.Now().Add(in.skew) }
 
+// report is the job. It takes no time.
+func (in *instance) report(t cronmw.Tick) {
+	in.mu.Lock()
+	in.runs[t.String()]++
+	nth := in.runs[t.String()]
+	in.mu.Unlock()
+	if nth == 1 {
+		in.Say("  %s runs %s", in.name, clock(t))
+	} else {
+		in.Say("  %s runs %s, run number %d", in.name, clock(t), nth)
+	}
+}
+
+func clock(t cronmw.Tick) string { return t.Name + " of " + t.Time.UTC().Format(time.TimeOnly) }
+
 // heard prints the result of a tick.
 func (in *instance) heard(r cronmw.Result) {
 	switch {
 	case r.Outcome == cronmw.TookOver:
-		in.s.mu.Lock()
-		in.s.taken++
-		in.s.mu.Unlock()
-		in.s.say("  %s took over and is done", in.name)
+		in.mu.Lock()
+		in.taken++
+		in.mu.Unlock()
+		in.Say("  %s took over and is done", in.name)
 	case r.Outcome == cronmw.Elsewhere:
-		in.s.say("  %s leaves the tick to the others", in.name)
+		in.Say("  %s leaves the tick to the others", in.name)
 	case r.Outcome == cronmw.NotRun && errors.Is(r.Err, context.DeadlineExceeded): // the end of the chapter
-		in.s.say("  %s is stopped before the time of %s, and leaves the tick to the others", in.name, clock(r.Tick))
+		in.Say("  %s is stopped before the time of %s, and leaves the tick to the others", in.name, clock(r.Tick))
 	case r.Err != nil:
-		in.s.say("  %s: %v: %v", in.name, r.Outcome, r.Err)
+		in.Say("  %s: %v: %v", in.name, r.Outcome, r.Err)
 	}
 }
-
-// cable is the connection to Redis. It can be cut.
-type cable struct {
-	mu    sync.Mutex
-	isCut bool
-	conns []net.Conn
-}
-
-func (c *cable) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
-	if err != nil {
-		return nil, err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.isCut {
-		_ = conn.Close()
-		return nil, errors.New("the cable is cut")
-	}
-	c.conns = append(c.conns, conn)
-	return conn, nil
-}
-
-func (c *cable) cut() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.isCut = true
-	for _, conn := range c.conns {
-		_ = conn.Close()
-	}
-}
-
-// quiet drops the log lines of go-redis about failed dials: the story reports them itself.
-type quiet struct{}
-
-func (quiet) Printf(context.Context, string, ...any) {}

@@ -1,86 +1,23 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"errors"
-	"flag"
-	"io"
-	"slices"
-	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/examples/internal/stagetest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.PoolProbes()) }
+func TestMain(m *testing.M) { stagetest.Main(m) }
 
-// The story has the expected result on a Redis inside the process and on a real one. It leaves the
-// other keys of the real one untouched.
+// The chapters have the expected results on a Redis inside the process and on a real one.
 func TestRun(t *testing.T) {
 	testlevel.Full(t)
-	t.Setenv("REDIS_ADDR", "")
-	t.Run("memory", func(t *testing.T) {
+	stagetest.OnEach(t, func(t *testing.T, args ...string) {
 		t.Parallel()
-		story(t)
+		stagetest.Output(
+			t, program, args,
+			"run number 2", "leaves the tick to the others", "is cut off in the middle", "lease lost", "took over and is done",
+			`taken over\na lock on the job's name .*\na key for each tick .*\nthe winner is cut off .*\n$`,
+		)
 	})
-	t.Run("real", func(t *testing.T) {
-		t.Parallel()
-		server := redistest.Real(t)
-		rdb := server.Client(t)
-		if err := rdb.Set(context.Background(), "mine", "untouched", 0).Err(); err != nil {
-			t.Fatal(err)
-		}
-		story(t, "-redis", server.Addr())
-		if keys, err := rdb.Keys(context.Background(), "*").Result(); err != nil || !slices.Equal(keys, []string{"mine"}) {
-			t.Errorf("keys left: %q, %v", keys, err)
-		}
-	})
-}
-
-func story(t *testing.T, args ...string) {
-	t.Helper()
-	var out bytes.Buffer
-	if err := run(t.Context(), args, &out); err != nil {
-		t.Fatalf("%v\n%s", err, &out)
-	}
-	_, table, _ := strings.Cut(out.String(), "taken over\n")
-	lines := strings.Split(strings.TrimSpace(table), "\n")
-	if len(lines) != len(chapters) {
-		t.Fatalf("table:\n%s", table)
-	}
-	for i, line := range lines {
-		if !strings.HasPrefix(line, chapters[i].title) {
-			t.Errorf("row %q, want that of %q", line, chapters[i].title)
-		}
-	}
-	for _, word := range []string{"run number 2", "leaves the tick to the others", "is cut off in the middle", "lease lost", "took over and is done"} {
-		if !strings.Contains(out.String(), word) {
-			t.Errorf("the output lacks %q:\n%s", word, &out)
-		}
-	}
-}
-
-// A run that cannot work returns an error at once.
-func TestRunErrors(t *testing.T) {
-	for want, args := range map[string][]string{
-		"-rediss":     {"-rediss", "x"},
-		`"x"`:         {"x"},
-		"127.0.0.1:1": {"-redis", "127.0.0.1:1"},
-	} {
-		if err := run(t.Context(), args, new(bytes.Buffer)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v", args, err)
-		}
-	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := run(ended, nil, io.Discard); !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
-	if err := run(t.Context(), []string{"-help"}, io.Discard); !errors.Is(err, flag.ErrHelp) {
-		t.Error(err)
-	}
 }

@@ -2,13 +2,14 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
 
+	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
@@ -16,131 +17,87 @@ const (
 	hotID         = 42 // the account that has many tasks
 	hotTasks      = 40 // tasks of the hot account; the other accounts together have as many
 	otherAccounts = 4
-	charging      = 25 * time.Millisecond
 	barWidth      = 60 // characters
 )
 
-// hotAccount enqueues many tasks of one account, mixed with those of others. Without parking the
-// tasks of the hot account occupy all workers, and the other accounts wait although their keys are
-// free. With parking at most a third of the workers wait, and the other tasks of the hot account
-// are parked.
-func hotAccount(ctx context.Context, s *stage) (row, error) {
-	without, err := chargeAll(ctx, s, "without-parking")
-	if err != nil {
-		return row{}, err
-	}
-	with, err := chargeAll(ctx, s, "with-parking", asynqmw.Parking{Inspector: s.inspect})
-	if err != nil {
-		return row{}, err
-	}
-	end := max(without.end(), with.end())
-	s.draw("without parking", without, end)
-	s.draw("with parking", with, end)
-	r := row{runs: with.count(hotID), most: with.most(hotID), state: "completed"}
-	if with.hotBeforeOthers() >= without.hotBeforeOthers() {
-		r.state = "the others waited"
-	}
-	return r, nil
-}
-
-// chargeAll processes the tasks of all accounts with 6 workers, and returns the time of each run.
-func chargeAll(ctx context.Context, s *stage, name string, parking ...asynqmw.Parking) (runs, error) {
-	locks, closeLocks, err := s.locker(nil)
-	if err != nil {
-		return nil, err
-	}
-	defer closeLocks()
-	queue := s.queue(name)
-	var ids []string
+// hotAccount charges all accounts without parking and with it, and draws both. The row counts only
+// the runs of the hot account with parking.
+func hotAccount(s *stage.Stage) func(context.Context) (row, error) {
+	var tasks []*asynq.Task
 	for i := range hotTasks {
 		for _, account := range []int{hotID, 1 + i%otherAccounts} {
-			id := fmt.Sprintf("charge-%d", len(ids))
-			if err := s.enqueue(queue, id, asynq.NewTask("charge", fmt.Appendf(nil, `{"account_id": %d}`, account))); err != nil {
-				return nil, err
-			}
-			ids = append(ids, id)
+			tasks = append(tasks, asynq.NewTask("charge", fmt.Appendf(nil, `{"account_id": %d}`, account)))
 		}
 	}
-	var mu sync.Mutex
-	var all runs
-	began := time.Now()
-	charge := func(_ context.Context, t *asynq.Task) error {
-		r := run{from: time.Since(began)}
-		time.Sleep(charging)
-		r.to = time.Since(began)
-		if _, err := fmt.Sscanf(string(t.Payload()), `{"account_id": %d}`, &r.account); err != nil {
-			return err
+	without := act{queue: "without-parking", tasks: tasks, together: true, silent: true}
+	without.work = func(w *worker) (asynq.Config, asynq.Handler) { return chargeAll(w) }
+	with := without
+	with.queue = "with-parking"
+	with.work = func(w *worker) (asynq.Config, asynq.Handler) {
+		return chargeAll(w, asynqmw.Parking{Inspector: w.inspector})
+	}
+	return func(ctx context.Context) (row, error) {
+		before, after := without.on(s), with.on(s)
+		if _, err := before.play(ctx); err != nil {
+			return row{}, err
 		}
-		mu.Lock()
-		defer mu.Unlock()
-		all = append(all, r)
-		return nil
-	}
-	cfg := s.config(queue)
-	cfg.Concurrency = 6
-	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.ExclusiveOptions{})
-	stop, err := s.serve(asynqmw.Configure(cfg, parking...), "charge", account(asynq.HandlerFunc(charge)))
-	if err != nil {
-		return nil, err
-	}
-	for _, id := range ids {
-		if _, err = s.ended(ctx, queue, id); err != nil {
-			break
+		r, err := after.play(ctx)
+		if err != nil {
+			return row{}, err
 		}
+		end := max(before.end(), after.end())
+		before.draw("without parking", end)
+		after.draw("with parking", end)
+		if after.hotBeforeOthers() >= before.hotBeforeOthers() {
+			r.state = "the others waited"
+		}
+		return r, nil
 	}
-	stop()
-	return all, err
 }
 
-// run is one run of a task of an account. runs are the runs of all accounts.
-type (
-	run struct {
-		account  int
-		from, to time.Duration
-	}
-	runs []run
-)
+// charge is one run of a task.
+type charge struct {
+	account  int
+	from, to time.Duration
+}
 
-func (rs runs) end() (last time.Duration) {
-	for _, r := range rs {
-		last = max(last, r.to)
+// charge is the handler of all accounts.
+func (w *worker) charge(_ context.Context, t *asynq.Task) error {
+	var payload struct {
+		Account int `json:"account_id"`
+	}
+	if err := json.Unmarshal(t.Payload(), &payload); err != nil {
+		return err
+	}
+	if payload.Account == hotID {
+		w.enter()
+		defer w.leave()
+	}
+	from := time.Since(w.began)
+	time.Sleep(25 * time.Millisecond)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.charges = append(w.charges, charge{payload.Account, from, time.Since(w.began)})
+	return nil
+}
+
+func (s *scene) end() (last time.Duration) {
+	for _, c := range s.charges {
+		last = max(last, c.to)
 	}
 	return last
 }
 
-func (rs runs) count(account int) (n int) {
-	for _, r := range rs {
-		if r.account == account {
-			n++
-		}
-	}
-	return n
-}
-
-// most returns how many tasks of an account ran at once.
-func (rs runs) most(account int) (most int) {
-	for _, a := range rs {
-		now := 0
-		for _, b := range rs {
-			if b.account == account && b.from <= a.from && a.from < b.to {
-				now++
-			}
-		}
-		most = max(most, now)
-	}
-	return most
-}
-
 // hotBeforeOthers returns how many tasks of the hot account ran before the last task of the others.
-func (rs runs) hotBeforeOthers() (n int) {
+func (s *scene) hotBeforeOthers() (n int) {
 	var last time.Duration
-	for _, r := range rs {
-		if r.account != hotID {
-			last = max(last, r.from)
+	for _, c := range s.charges {
+		if c.account != hotID {
+			last = max(last, c.from)
 		}
 	}
-	for _, r := range rs {
-		if r.account == hotID && r.from < last {
+	for _, c := range s.charges {
+		if c.account == hotID && c.from < last {
 			n++
 		}
 	}
@@ -148,21 +105,21 @@ func (rs runs) hotBeforeOthers() (n int) {
 }
 
 // draw prints a bar for each account: # where a task of it ran.
-func (s *stage) draw(title string, rs runs, end time.Duration) {
-	s.say("%s:", title)
+func (s *scene) draw(title string, end time.Duration) {
+	s.stage.Say("%s:", title)
 	for account := range otherAccounts + 1 {
 		name := fmt.Sprintf("account %d", account)
 		if account == 0 {
 			account, name = hotID, fmt.Sprintf("account %d (hot)", hotID)
 		}
 		bar := []byte(strings.Repeat(".", barWidth))
-		for _, r := range rs {
-			if r.account == account {
-				for i := int(r.from * barWidth / end); i < barWidth && time.Duration(i)*end/barWidth < r.to; i++ {
+		for _, c := range s.charges {
+			if c.account == account {
+				for i := int(c.from * barWidth / end); i < barWidth && time.Duration(i)*end/barWidth < c.to; i++ {
 					bar[i] = '#'
 				}
 			}
 		}
-		s.say("  %-16s %s", name, bar)
+		s.stage.Say("  %-16s %s", name, bar)
 	}
 }

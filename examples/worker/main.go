@@ -5,76 +5,126 @@
 //	go run ./examples/worker                        on a Redis inside the process
 //	go run ./examples/worker -redis localhost:6379  on your Redis; it removes the keys that it makes
 //
-// It checks its own numbers, and exits with 1 if they are not as expected. Read story.go first.
+// It checks its own numbers, and exits with 1 if they are not as expected. This file has all that
+// a program with asynq needs. The other files run the chapters and draw the hot account.
 package main
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
-	"io"
-	"os"
-	"os/signal"
-	"text/tabwriter"
+	"slices"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/holdfast-go/holdfast/examples/internal/stage"
+	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := tell(ctx, os.Args[1:], os.Stdout)
-	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "worker:", err)
-		os.Exit(1)
-	}
+func main() { program.Main() }
+
+var program = stage.Program{Name: "worker", Play: func(ctx context.Context, s *stage.Stage) error {
+	s.Say("asynq on %s", s.Where())
+	return stage.Tell(ctx, s, "runs\tmost at once\tfinal state", []stage.Chapter[row]{
+		{
+			Title: "asynq alone",
+			Tell:  act{queue: "alone", work: asynqAlone, tasks: reports}.on(s).play,
+			Right: func(r row) bool { return r.runs == 4 && r.most > 1 && r.state == "archived" },
+		},
+		{
+			Title: "with holdfast",
+			Tell:  act{queue: "once", work: withHoldfast, tasks: reports}.on(s).play,
+			Right: completed(1),
+		},
+		{
+			Title: "two workers, one account",
+			Tell:  act{queue: "turns", workers: 2, work: takingTurns, tasks: charges, together: true}.on(s).play,
+			Right: completed(4),
+		},
+		{
+			Title: "one hot account",
+			Tell:  hotAccount(s),
+			Right: completed(hotTasks),
+		},
+		{
+			Title: "one payment, sent twice",
+			Tell:  act{queue: "payment", work: paidOnce, tasks: payments}.on(s).play,
+			Right: completed(1),
+		},
+	})
+}}
+
+func completed(runs int) func(row) bool {
+	return func(r row) bool { return r == row{runs, 1, "completed"} }
 }
 
-func tell(ctx context.Context, args []string, stdout io.Writer) (err error) {
-	flags := flag.NewFlagSet("worker", flag.ContinueOnError)
-	flags.SetOutput(stdout)
-	addr := flags.String("redis", os.Getenv("REDIS_ADDR"), "`host:port` of a Redis; default: $REDIS_ADDR, else one inside the process")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	if flags.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
-	}
-	s, err := newStage(ctx, *addr, stdout)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.close()) }()
+var (
+	reports  = tasks("report", "", []string{"report-1"}, asynq.Timeout(time.Second), asynq.MaxRetry(3))
+	charges  = tasks("charge", `{"account_id": 42}`, []string{"charge-1", "charge-2", "charge-3", "charge-4"})
+	payments = tasks("charge", `{"payment_id": 7, "account_id": 42}`, []string{"first", "second"})
+)
 
-	var rows []row
-	for i, c := range chapters {
-		s.say("")
-		s.say("%d. %s", i+1, c.title)
-		r, err := c.tell(ctx, s)
-		if err != nil {
-			return fmt.Errorf("%s: %w", c.title, err)
-		}
-		if !c.right(r) {
-			return fmt.Errorf("%s: unexpected result: %d runs, %d at once, %v; want %s", c.title, r.runs, r.most, r.state, c.want)
-		}
-		r.name = c.title
-		rows = append(rows, r)
+func tasks(kind, payload string, ids []string, opts ...asynq.Option) (ts []*asynq.Task) {
+	for _, id := range ids {
+		ts = append(ts, asynq.NewTask(kind, []byte(payload), slices.Concat(opts, []asynq.Option{asynq.TaskID(id)})...))
 	}
-	s.say("")
-	return table(stdout, rows)
+	return ts
 }
 
-// row is the result of a chapter.
-type row struct {
-	name       string
-	runs, most int
-	state      string
+// report takes 3 s and ignores its ctx, like code that waits for something slow.
+func (w *worker) report(context.Context, *asynq.Task) error {
+	run, now := w.enter()
+	defer w.leave()
+	w.say("run %d begins, %d at once", run, now)
+	time.Sleep(3 * time.Second)
+	w.say("run %d returns nil", run)
+	return nil
 }
 
-func table(w io.Writer, rows []row) error {
-	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(t, "\truns\tmost at once\tfinal state")
-	for _, r := range rows {
-		fmt.Fprintf(t, "%s\t%d\t%d\t%s\n", r.name, r.runs, r.most, r.state)
-	}
-	return t.Flush()
+// The deadline of the task is 1 s. Then asynq gives up the attempt, but cannot stop it. The retry
+// runs at the same time, and asynq drops the result of the run that it gave up.
+func asynqAlone(w *worker) (asynq.Config, asynq.Handler) {
+	return w.config, asynq.HandlerFunc(w.report)
+}
+
+// The same task under Once. Its key is held until the handler has returned, so a retry finds the
+// key busy, which is no failure. The result of the late run is recorded, so that the next retry
+// replays it.
+func withHoldfast(w *worker) (asynq.Config, asynq.Handler) {
+	once := asynqmw.Once(w.locks, asynqmw.ByTaskID(), asynqmw.OnceOptions{})
+	return asynqmw.Configure(w.config), once(asynq.HandlerFunc(w.report))
+}
+
+// Two workers charge one account four times. Each has a Locker, like two processes.
+func takingTurns(w *worker) (asynq.Config, asynq.Handler) {
+	account := asynqmw.Exclusive(w.locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.ExclusiveOptions{})
+	return asynqmw.Configure(w.config), account(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+		run, now := w.enter()
+		defer w.leave()
+		w.say("worker %s charges account 42, charge %d, %d at once", w.name, run, now)
+		time.Sleep(400 * time.Millisecond)
+		return nil
+	}))
+}
+
+// One account has as many tasks as all others together. Without parking its tasks occupy all
+// workers, and the other accounts wait although their keys are free. With parking at most a third
+// of the workers wait, and the other tasks of the hot account are parked.
+func chargeAll(w *worker, parking ...asynqmw.Parking) (asynq.Config, asynq.Handler) {
+	account := asynqmw.Exclusive(w.locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.ExclusiveOptions{})
+	w.config.Concurrency = 6
+	return asynqmw.Configure(w.config, parking...), account(asynq.HandlerFunc(w.charge))
+}
+
+// Two tasks for one payment: the producer sent the second one because it got no reply to the first.
+// Exclusive is the outer wrapper, so a payment that waits for its account has not begun.
+func paidOnce(w *worker) (asynq.Config, asynq.Handler) {
+	payment := asynqmw.Once(w.locks, asynqmw.ByJSON("payment", "/payment_id"), asynqmw.OnceOptions{})
+	account := asynqmw.Exclusive(w.locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.ExclusiveOptions{})
+	return asynqmw.Configure(w.config), account(payment(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+		run, _ := w.enter()
+		defer w.leave()
+		w.say("run %d charges payment 7", run)
+		return asynqmw.SetResult(ctx, fmt.Appendf(nil, "receipt %d", 1000+run))
+	})))
 }

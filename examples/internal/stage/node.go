@@ -1,0 +1,93 @@
+package stage
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// Node is what each process of a deployment has: a Locker, and a cable to Redis.
+type Node struct {
+	Cable
+	Locks *lockcore.Locker
+}
+
+// Node returns a node that is closed at the end of the program. The prefix of its keys is the name
+// of the Stage, unless o has another one. Only one goroutine may call it.
+func (s *Stage) Node(o lockcore.Options) (n *Node, err error) {
+	n = &Node{}
+	if s.Redis == nil {
+		n.Locks, err = lockcore.NewMemory(o)
+	} else {
+		if o.Prefix == "" {
+			o.Prefix = s.Name
+		}
+		rdb := redis.NewClient(&redis.Options{Addr: s.Redis.Options().Addr, Dialer: n.dial})
+		s.closers = append(s.closers, rdb.Close)
+		n.Locks, err = lockcore.New(rdb, o)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.closers = append(s.closers, func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		return n.Locks.Close(ctx)
+	})
+	return n, nil
+}
+
+// Cable is the connection of a node to Redis.
+type Cable struct {
+	mu    sync.Mutex // guards the fields below; Cut closes each connection that dial has added
+	isCut bool
+	conns []net.Conn
+}
+
+func (c *Cable) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	opened, err := new(net.Dialer).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.isCut {
+		_ = opened.Close()
+		return nil, errors.New("the cable is cut")
+	}
+	c.conns = append(c.conns, opened)
+	return conn{opened}, nil
+}
+
+// Cut closes all connections. Until Mend, new ones fail.
+func (c *Cable) Cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, opened := range c.conns {
+		_ = opened.Close()
+	}
+	c.isCut, c.conns = true, nil
+}
+
+// Mend ends a cut. go-redis dials again within a second.
+func (c *Cable) Mend() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.isCut = false
+}
+
+// conn may be closed again after Cut.
+type conn struct{ net.Conn }
+
+func (c conn) Close() error {
+	if err := c.Conn.Close(); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,178 @@
+// Package stage has what the example programs share, so that each of them shows only its use of
+// holdfast: the command line, a Redis, Lockers, and lines with the time.
+package stage
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+)
+
+// Program is an example.
+type Program struct {
+	Name   string
+	Flags  func(*flag.FlagSet) // adds flags to -redis, may be nil
+	Memory bool                // without -redis, the locks are in the memory of the process
+	Play   func(context.Context, *Stage) error
+}
+
+// Stage is the environment of a program.
+type Stage struct {
+	Name   string        // random, a part of each key that the program makes
+	Redis  *redis.Client // nil if the locks are in the memory of the process
+	Inside bool          // Redis is inside the process
+	Out    io.Writer     // any goroutine may write
+
+	began   time.Time
+	closers []func() error // in the order in which their objects were opened
+}
+
+// Main runs the program with the arguments of the process, and exits with 1 after an error.
+func (p Program) Main() {
+	redis.SetLogger(quiet{})
+	ctx, stop := UntilSignal(context.Background())
+	err := p.Run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", p.Name, err)
+		os.Exit(1)
+	}
+}
+
+// UntilSignal returns a ctx that ends with Ctrl-C or SIGTERM. Its cause names the signal.
+func UntilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+}
+
+// quiet drops the log lines of go-redis: a program prints what it does with a connection.
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
+// Run runs the program. At the end it closes the Lockers, and deletes the keys that contain the
+// name of the Stage.
+func (p Program) Run(ctx context.Context, args []string, stdout io.Writer) (err error) {
+	where := "one inside the process"
+	if p.Memory {
+		where = "the memory of the process"
+	}
+	flags := flag.NewFlagSet(p.Name, flag.ContinueOnError)
+	flags.SetOutput(stdout)
+	addr := flags.String("redis", os.Getenv("REDIS_ADDR"), "`host:port` of a Redis; default: $REDIS_ADDR, else "+where)
+	if p.Flags != nil {
+		p.Flags(flags)
+	}
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	s := &Stage{Name: "holdfast-" + p.Name + "-" + strings.ToLower(rand.Text()[:12]), Out: &writer{w: stdout}, began: time.Now()}
+	defer func() { err = errors.Join(err, s.close()) }()
+	if *addr != "" || !p.Memory {
+		if err := s.connect(ctx, *addr); err != nil {
+			return err
+		}
+	}
+	return p.Play(ctx, s)
+}
+
+// connect connects to the Redis at addr, or to one inside the process.
+func (s *Stage) connect(ctx context.Context, addr string) error {
+	if s.Inside = addr == ""; s.Inside {
+		inside := miniredis.NewMiniRedis()
+		inside.ClockTTL(true) // without it, no key would expire
+		if err := inside.Start(); err != nil {
+			return err
+		}
+		s.closers = append(s.closers, func() error { inside.Close(); return nil })
+		addr = inside.Addr()
+	}
+	if _, _, err := net.SplitHostPort(addr); err != nil || strings.ContainsAny(addr, "/@") { // it may have a password
+		return errors.New("-redis must be HOST:PORT")
+	}
+	s.Redis = redis.NewClient(&redis.Options{Addr: addr})
+	s.closers = append(s.closers, s.Redis.Close)
+	if err := s.Redis.Ping(ctx).Err(); err != nil {
+		return fmt.Errorf("redis at %s: %w", addr, err)
+	}
+	s.closers = append(s.closers, s.removeKeys)
+	return nil
+}
+
+// removeKeys deletes the keys and the asynq queues of the program, also after a signal.
+func (s *Stage) removeKeys() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	var errs []error
+	keys := s.Redis.Scan(ctx, 0, "*"+s.Name+"*", 1000).Iterator()
+	for keys.Next(ctx) {
+		errs = append(errs, s.Redis.Del(ctx, keys.Val()).Err())
+	}
+	queues, err := s.Redis.SMembers(ctx, "asynq:queues").Result()
+	for _, q := range queues {
+		if strings.HasPrefix(q, s.Name) {
+			errs = append(errs, s.Redis.SRem(ctx, "asynq:queues", q).Err())
+		}
+	}
+	return errors.Join(append(errs, keys.Err(), err)...)
+}
+
+// close closes what was opened, in reverse order.
+func (s *Stage) close() error {
+	var errs []error
+	for _, f := range slices.Backward(s.closers) {
+		errs = append(errs, f())
+	}
+	return errors.Join(errs...)
+}
+
+// Where names the Redis.
+func (s *Stage) Where() string {
+	if s.Inside {
+		return "a Redis inside this process"
+	}
+	return "Redis at " + s.Redis.Options().Addr
+}
+
+// Say prints a line with the time since the start.
+func (s *Stage) Say(format string, args ...any) {
+	fmt.Fprintf(s.Out, "%6.2f s  %s\n", time.Since(s.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// writer lets one goroutine write at a time.
+type writer struct {
+	mu sync.Mutex // guards w
+	w  io.Writer
+}
+
+func (w *writer) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.w.Write(p)
+}
+
+// Sleep waits for d. If ctx ends first, it returns the cause.
+func Sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
