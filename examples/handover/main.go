@@ -3,139 +3,130 @@
 // request gets the 202 until the task has completed it, and then the result.
 //
 //	go run ./examples/handover                        on a Redis inside the process
-//	go run ./examples/handover -redis localhost:6379  on your Redis, with random names
+//	go run ./examples/handover -redis localhost:6379  on your Redis; it removes the keys that it makes
 //
-// It sends the requests itself, checks the responses, and exits with 1 if one is not as expected.
-// Read api.go and worker.go first.
+// It sends the requests itself (story.go), checks the responses, and exits with 1 if one is not as
+// expected.
 package main
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
-	"flag"
-	"fmt"
-	"io"
 	"net/http"
-	"net/http/httptest"
-	"os"
-	"os/signal"
-	"strings"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/examples/internal/stage"
+	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "handover:", err)
-		os.Exit(1)
+func main() { program.Main() }
+
+var program = stage.Program{Name: "handover", Play: story}
+
+// adoptWithin is how long the task may wait in the queue. After that the key is abandoned, and the
+// next repetition of the request starts a new run.
+const adoptWithin = 10 * time.Minute
+
+// api accepts orders for reports. A task makes them.
+type api struct {
+	client *asynq.Client
+	queue  string
+	locks  *lockcore.Locker
+}
+
+func (a *api) handler() http.Handler {
+	tenant := func(*http.Request) (string, error) { return "tenant", nil } // replaces a check of credentials
+	mux := http.NewServeMux()
+	mux.Handle("POST /reports", httpmw.Idempotent(a.locks, tenant, httpmw.IdempotentOptions{})(http.HandlerFunc(a.order)))
+	return mux
+}
+
+func (a *api) order(w http.ResponseWriter, r *http.Request) {
+	ticket, err := guard.Ticket(r.Context(), httpmw.Key(r.Context()), adoptWithin)
+	if err != nil { // the hold continues, and this response releases the key
+		http.Error(w, "try again", http.StatusServiceUnavailable)
+		return
+	}
+	ctx := guard.Detach(r.Context()) // Ticket has ended the ctx of the request
+	t := asynq.NewTaskWithHeaders("report", nil, map[string]string{asynqmw.HeaderTicket: ticket})
+	if _, err := a.client.EnqueueContext(ctx, t, asynq.Queue(a.queue)); err != nil {
+		a.takeBack(ctx, ticket)
+		http.Error(w, "try again", http.StatusServiceUnavailable)
+		return
+	}
+	w.WriteHeader(http.StatusAccepted)
+	_, _ = w.Write([]byte("the report will be made"))
+}
+
+// takeBack releases the key at once. Otherwise the key would be held for adoptWithin.
+func (a *api) takeBack(ctx context.Context, ticket string) {
+	if lease, err := a.locks.Adopt(ctx, ticket, lockcore.Terms{}); err == nil {
+		_ = lease.Release(ctx)
 	}
 }
 
-func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
-	flags := flag.NewFlagSet("handover", flag.ContinueOnError)
-	flags.SetOutput(stdout)
-	addr := flags.String("redis", os.Getenv("REDIS_ADDR"), "`host:port` of a Redis; default: $REDIS_ADDR, else one inside the process")
-	if err := flags.Parse(args); err != nil {
+// worker makes reports. Its first attempt fails, so that the retry finds a used ticket.
+type worker struct {
+	locks *lockcore.Locker
+	begin chan struct{} // closed by the story
+	done  chan struct{} // closed when a request is completed
+	say   func(string)
+}
+
+// ProcessTask completes the request of the task.
+func (w *worker) ProcessTask(ctx context.Context, t *asynq.Task) error {
+	<-w.begin
+	lease, err := w.lease(ctx, t.Headers()[asynqmw.HeaderTicket])
+	if lease == nil {
+		return err // nil if an earlier delivery has completed the request
+	}
+	// This release ends the hold if report panics or Complete fails. Otherwise the key would be
+	// held until the process ends. After Complete or another release it has no effect.
+	defer func() { _ = lease.Release(ctx) }()
+	retry, _ := asynq.GetRetryCount(ctx)
+	report, err := w.report(lease.Context(), retry)
+	if err != nil { // the retry claims the key; a repetition of the request before the retry runs the handler again
 		return err
 	}
-	if flags.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
-	}
-	if *addr == "" {
-		inside, err := miniredis.Run()
-		if err != nil {
-			return err
+	defer close(w.done)
+	header := http.Header{"Content-Type": {"text/plain"}}
+	return httpmw.Complete(ctx, lease, http.StatusCreated, header, report)
+}
+
+// lease adopts the hold of the ticket. If the ticket is used or late, it claims the key: it gets no
+// lease if the request is done.
+func (w *worker) lease(ctx context.Context, ticket string) (*lockcore.Lease, error) {
+	lease, err := w.locks.Adopt(ctx, ticket, lockcore.Terms{MaxHold: 10 * time.Minute})
+	if !errors.Is(err, lockcore.ErrLost) {
+		if err == nil {
+			w.say("adopts the request")
 		}
-		defer inside.Close()
-		*addr = inside.Addr()
+		return lease, err
 	}
-	rdb := redis.NewClient(&redis.Options{Addr: *addr})
-	defer func() { err = errors.Join(err, rdb.Close()) }()
-	name := "holdfast-handover-" + rand.Text()[:8] // of the queue and of the keys
-
-	// In production the API and the worker are two processes. So each has a separate Locker here.
-	ofAPI, closeAPI, err := locker(rdb, name)
+	_, key, err := w.locks.TicketKey(ticket)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer closeAPI()
-	ofWorker, closeWorker, err := locker(rdb, name)
-	if err != nil {
-		return err
+	lease, _, err = w.locks.Claim(ctx, key, lockcore.Claim{})
+	if lease != nil {
+		w.say("claims the request, because the ticket is used")
 	}
-	defer closeWorker()
-
-	server := httptest.NewServer((&api{client: asynq.NewClientFromRedisClient(rdb), queue: name, locks: ofAPI}).handler())
-	defer server.Close()
-	w := &worker{locks: ofWorker, begin: make(chan struct{}), done: make(chan struct{}), say: func(what string) { _, _ = fmt.Fprintln(stdout, "worker:", what) }}
-	queue := asynq.NewServerFromRedisClient(rdb, asynq.Config{
-		Queues: map[string]int{name: 1}, LogLevel: asynq.FatalLevel, TaskCheckInterval: 50 * time.Millisecond,
-		DelayedTaskCheckInterval: 50 * time.Millisecond, RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 0 },
-	})
-	if err := queue.Start(w); err != nil {
-		return err
-	}
-	defer queue.Shutdown()
-	return story(ctx, stdout, server.URL, w)
+	return lease, err
 }
 
-func locker(rdb *redis.Client, prefix string) (*lockcore.Locker, func(), error) {
-	locks, err := lockcore.New(rdb, lockcore.Options{Prefix: prefix})
-	if err != nil {
-		return nil, nil, err
+func (w *worker) report(ctx context.Context, retry int) ([]byte, error) {
+	if _, ok := guard.Current(ctx); !ok { // its Token protects the database, see package fence
+		return nil, errors.New("no hold")
 	}
-	return locks, func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		_ = locks.Close(ctx)
-	}, nil
-}
-
-// story orders a report, repeats the request while the task works, and again when it has ended.
-func story(ctx context.Context, stdout io.Writer, url string, w *worker) error {
-	for _, want := range []int{http.StatusAccepted, http.StatusAccepted} {
-		if err := post(ctx, stdout, url, want); err != nil {
-			return err
-		}
+	if retry == 0 {
+		w.say("fails")
+		return nil, errors.New("the database is not reachable")
 	}
-	close(w.begin)
-	select {
-	case <-w.done:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	return post(ctx, stdout, url, http.StatusCreated)
-}
-
-// post sends the same request each time.
-func post(ctx context.Context, stdout io.Writer, url string, want int) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/reports", strings.NewReader(`{"month":"2026-10"}`))
-	if err != nil {
-		return err
-	}
-	r.Header.Set(httpmw.HeaderKey, "report-2026-10")
-	res, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = res.Body.Close() }()
-	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		return err
-	}
-	_, _ = fmt.Fprintf(stdout, "POST /reports: %d %s (replayed: %v)\n", res.StatusCode, strings.TrimSpace(string(body)), res.Header.Get(httpmw.HeaderReplayed) != "")
-	if res.StatusCode != want {
-		return fmt.Errorf("the status is %d, want %d: %s", res.StatusCode, want, body)
-	}
-	return nil
+	w.say("makes the report")
+	return []byte("the report of October"), nil
 }

@@ -1,124 +1,90 @@
-// Command http is a small shop whose POST /orders is safe to repeat. Its spans are at /debug/spans.
+// Command http is a small shop whose POST /orders is safe to repeat.
 //
 //	go run ./examples/http                        on a Redis inside the process
-//	go run ./examples/http -redis localhost:6379  on your Redis; the keys expire within ten minutes
+//	go run ./examples/http -redis localhost:6379  on your Redis; it removes the keys that it makes
 //
 // It serves until it is interrupted (Ctrl-C), and prints requests to paste into another terminal.
-// Read shop.go first.
+// examples/observability shows the spans of such requests.
 package main
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"flag"
-	"fmt"
-	"io"
-	"net"
 	"net/http"
-	"os"
-	"os/signal"
-	"syscall"
+	"strings"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-
+	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/lockcore"
-	"github.com/holdfast-go/holdfast/tracing"
+	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "http:", err)
-		os.Exit(1)
+func main() { program().Main() }
+
+func program() stage.Program {
+	var addr string
+	var s shop
+	return stage.Program{
+		Name: "http",
+		Flags: func(f *flag.FlagSet) {
+			f.StringVar(&addr, "addr", "127.0.0.1:8080", "`host:port` to listen on")
+			f.DurationVar(&s.work, "work", 500*time.Millisecond, "how long an order takes")
+		},
+		Play: func(ctx context.Context, st *stage.Stage) error {
+			node, err := st.Node(lockcore.Options{})
+			if err != nil {
+				return err
+			}
+			return stage.Serve(ctx, addr, s.routes(node.Locks), func(url string) { invite(st.Out, url) })
+		},
 	}
 }
 
-func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
-	flags := flag.NewFlagSet("http", flag.ContinueOnError)
-	flags.SetOutput(stdout)
-	addr := flags.String("addr", "127.0.0.1:8080", "`host:port` to listen on")
-	redisAddr := flags.String("redis", os.Getenv("REDIS_ADDR"), "`host:port` of a Redis; default: $REDIS_ADDR, else one inside the process")
-	work := flags.Duration("work", 500*time.Millisecond, "how long an order takes")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	if flags.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
-	}
+// shop takes orders. It does not know that they may be repeated.
+type shop struct{ work time.Duration }
 
-	rdb, closeRedis, err := connect(ctx, *redisAddr)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, closeRedis()) }()
-
-	spans := &ring{}
-	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
-	defer func() { err = errors.Join(err, provider.Shutdown(context.WithoutCancel(ctx))) }()
-	observer, err := tracing.New(tracing.Options{TracerProvider: provider})
-	if err != nil {
-		return err
-	}
-	locks, err := lockcore.New(rdb, lockcore.Options{Prefix: "example-http", Observer: observer})
-	if err != nil {
-		return err
-	}
-	defer func() { // after the server, whose requests release their keys first
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer cancel()
-		err = errors.Join(err, locks.Close(ctx))
-	}()
-
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", *addr)
-	if err != nil {
-		return err
-	}
+func (s shop) routes(locks *lockcore.Locker) http.Handler {
+	once := httpmw.Idempotent(locks, tenant, httpmw.IdempotentOptions{Keep: 10 * time.Minute})
 	mux := http.NewServeMux()
-	shop{work: *work, tracer: provider.Tracer("shop")}.routes(mux, locks)
-	mux.Handle("GET /debug/spans", spans)
-	invite(stdout, "http://"+listener.Addr().String())
-	return serve(ctx, listener, mux)
+	mux.Handle("POST /orders", once(http.HandlerFunc(s.create)))
+	return mux
 }
 
-// connect returns a client of the Redis at addr, or of one inside the process, and a function that
-// ends both.
-func connect(ctx context.Context, addr string) (*redis.Client, func() error, error) {
-	inside := miniredis.NewMiniRedis()
-	if addr == "" {
-		inside.ClockTTL(true) // without it, no key would expire
-		if err := inside.Start(); err != nil {
-			return nil, nil, err
-		}
-		addr = inside.Addr()
+// tenants replaces a check of credentials.
+var tenants = map[string]string{"alice-token": "alice", "bob-token": "bob"}
+
+// tenant returns the scope of a key: two tenants may use the same key.
+func tenant(r *http.Request) (string, error) {
+	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	name, ok := tenants[token]
+	if !ok {
+		return "", errors.New("unknown bearer token")
 	}
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	end := func() error {
-		err := rdb.Close()
-		inside.Close()
-		return err
-	}
-	if err := rdb.Ping(ctx).Err(); err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("redis at %s: %w", addr, err), end())
-	}
-	return rdb, end, nil
+	return name, nil
 }
 
-// serve serves requests until ctx ends. Then it waits for the requests under way.
-func serve(ctx context.Context, l net.Listener, h http.Handler) error {
-	srv := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
-	failed := make(chan error, 1)
-	go func() { failed <- srv.Serve(l) }() // ends with Shutdown or with an error
-	select {
-	case err := <-failed:
-		return err
-	case <-ctx.Done():
+type order struct {
+	ID       string `json:"id"`
+	Item     string `json:"item"`
+	Quantity int    `json:"quantity"`
+}
+
+func (s shop) create(w http.ResponseWriter, r *http.Request) {
+	var o order
+	if err := json.NewDecoder(r.Body).Decode(&o); err != nil || o.Item == "" || o.Quantity < 1 {
+		http.Error(w, "an order needs an item and a quantity", http.StatusBadRequest)
+		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-	defer cancel()
-	return srv.Shutdown(ctx)
+	if stage.Sleep(r.Context(), s.work) != nil { // the lease is about to end: work after this may be done twice
+		http.Error(w, "try again", http.StatusServiceUnavailable)
+		return
+	}
+	o.ID = rand.Text()[:8]
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Location", "/orders/"+o.ID)
+	w.WriteHeader(http.StatusCreated)
+	_ = json.NewEncoder(w).Encode(o)
 }

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -32,23 +34,17 @@ var (
 //
 //	UPDATE stock SET units = units - 1, fence = :token WHERE segment = :segment AND units > 0 AND fence <= :token
 type table struct {
-	mu   sync.Mutex
-	rows []struct {
-		units int
-		fence int64
-	}
+	mu   sync.Mutex // guards rows
+	rows []row
+}
+
+type row struct {
+	units int
+	fence int64
 }
 
 func newTable(segments, units int) *table {
-	t := new(table)
-	t.rows = make([]struct {
-		units int
-		fence int64
-	}, segments)
-	for i := range t.rows {
-		t.rows[i].units = units
-	}
-	return t
+	return &table{rows: slices.Repeat([]row{{units: units}}, segments)}
 }
 
 func (t *table) take(segment int, token int64) error {
@@ -115,11 +111,6 @@ func (s *shop) orderFrom(ctx context.Context, segment int, wait time.Duration) e
 		if err := s.stock.take(segment, token); err != nil {
 			return err
 		}
-		select { // the rest of the order
-		case <-time.After(orderTime):
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+		return stage.Sleep(ctx, orderTime) // the rest of the order
 	})
 }
