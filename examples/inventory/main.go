@@ -21,20 +21,14 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
-	"net"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
-
+	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -45,58 +39,62 @@ const (
 	minAtOnce, maxAtOnce = 2, 1000
 	maxWork              = 250 * time.Millisecond
 
-	keep       = 10 * time.Minute // how long records and the counter stay in Redis
-	tries      = 3                // runs of a control until it goes wrong
-	removeTime = 10 * time.Second // for the keys in Redis
+	keep  = 10 * time.Minute // how long records and the counter stay in Redis
+	tries = 3                // runs of a control until it goes wrong
 )
 
 func main() {
-	ctx, stop := untilSignal(context.Background())
-	var err error
 	if args, child := os.LookupEnv(pausedEnv); child {
-		err = buyPaused(ctx, args, os.Stdin, os.Stdout)
-	} else {
-		err = run(ctx, os.Args[1:], os.Stdout)
+		if err := buyPaused(context.Background(), args, os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "inventory:", err)
+			os.Exit(1)
+		}
+		return
 	}
-	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "inventory:", err)
-		os.Exit(1)
+	program().Main()
+}
+
+func program() stage.Program {
+	m := &market{}
+	return stage.Program{
+		Name: "inventory",
+		Flags: func(f *flag.FlagSet) {
+			f.StringVar(&m.address, "db", "", "`address` of a database, postgres://… or mysql://USER:PASSWORD@tcp(HOST:PORT)/; default: an SQLite file")
+			f.IntVar(&m.users, "users", 1000, fmt.Sprintf("`number` of users, %d to %d", minUsers, maxUsers))
+			f.IntVar(&m.units, "units", 100, fmt.Sprintf("`number` of units, %d to half of -users", minUnits))
+			f.IntVar(&m.clicks, "clicks", 2, fmt.Sprintf("`number` of clicks of each user, %d to %d", minClicks, maxClicks))
+			f.IntVar(&m.atOnce, "at-once", 64, fmt.Sprintf("`number` of clicks at the same time, %d to %d", minAtOnce, maxAtOnce))
+			f.DurationVar(&m.work, "work", 0, fmt.Sprintf("how much longer each sale takes, at most %v", maxWork))
+			f.StringVar(&m.only, "only", "", "`name` of the one strategy to run, as in the table")
+		},
+		Play: func(ctx context.Context, s *stage.Stage) (err error) {
+			if err := m.validate(); err != nil {
+				return err
+			}
+			m.Stage = s
+			d, remove, err := newDatabase(ctx, m.address, strings.ReplaceAll(s.Name, "-", "_"))
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, remove()) }()
+			m.database = d
+			return m.compare(ctx)
+		},
 	}
 }
 
-// untilSignal returns a ctx that ends with Ctrl-C or SIGTERM. Its cause names the signal.
-func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
-	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
-}
-
-func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
-	m := &market{stdout: stdout}
-	flags := flag.NewFlagSet("inventory", flag.ContinueOnError)
-	flags.SetOutput(stdout)
-	addr := flags.String("redis", os.Getenv("REDIS_ADDR"), "`host:port` of a Redis; default: $REDIS_ADDR, else one inside the process")
-	db := flags.String("db", "", "`address` of a database, postgres://… or mysql://USER:PASSWORD@tcp(HOST:PORT)/; default: an SQLite file")
-	flags.IntVar(&m.users, "users", 1000, fmt.Sprintf("`number` of users, %d to %d", minUsers, maxUsers))
-	flags.IntVar(&m.units, "units", 100, fmt.Sprintf("`number` of units, %d to half of -users", minUnits))
-	flags.IntVar(&m.clicks, "clicks", 2, fmt.Sprintf("`number` of clicks of each user, %d to %d", minClicks, maxClicks))
-	flags.IntVar(&m.atOnce, "at-once", 64, fmt.Sprintf("`number` of clicks at the same time, %d to %d", minAtOnce, maxAtOnce))
-	flags.DurationVar(&m.work, "work", 0, fmt.Sprintf("how much longer each sale takes, at most %v", maxWork))
-	flags.StringVar(&m.only, "only", "", "`name` of the one strategy to run, as in the table")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	if flags.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
-	}
-	if err := m.validate(); err != nil {
-		return err
-	}
-	remove, err := m.open(ctx, *addr, *db)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, remove()) }()
-	return m.compare(ctx)
+// strategy is one way to sell. buy is called for each click. It returns nil if the user has an
+// order, from this click or another one, and errSoldOut if nothing is left.
+type strategy struct {
+	name    string
+	control bool          // known to be wrong; a run in which it does no harm is repeated
+	redis   bool          // it uses Redis, so a Redis inside the process makes its times meaningless
+	keyless bool          // the payment has no key, so the provider cannot tell a repeat from a new payment
+	stripes int           // rows of the stock; 0: one
+	gate    bool          // units are counted in Redis instead of in the stock
+	pause   bool          // a holder is paused before it writes
+	race    time.Duration // how long a sale takes at least between its read and its write
+	buy     func(ctx context.Context, s *shop, user int) error
 }
 
 // validate returns an error that names the flag, its value and the bound.
@@ -129,62 +127,13 @@ func (m *market) validate() error {
 
 // market runs the strategies, one after another.
 type market struct {
+	*stage.Stage
 	crowd
 	*database
-	units     int
-	work      time.Duration
-	only      string // strategy, or empty for all
-	rdb       *redis.Client
-	simulated bool   // rdb is inside the process
-	name      string // prefix of the keys in Redis, and name of the database
-	stdout    io.Writer
-}
-
-// open connects to the servers, or to those inside the process.
-func (m *market) open(ctx context.Context, addr, db string) (remove func() error, err error) {
-	m.name = "holdfast_inventory_" + strings.ToLower(rand.Text()[:8])
-	if _, _, err := net.SplitHostPort(addr); addr != "" && (err != nil || strings.ContainsAny(addr, "/@")) {
-		return nil, errors.New("-redis must be HOST:PORT")
-	}
-	var inside *miniredis.Miniredis
-	if m.simulated = addr == ""; m.simulated {
-		inside = miniredis.NewMiniRedis()
-		inside.ClockTTL(true) // without it, no key would expire
-		if err := inside.Start(); err != nil {
-			return nil, err
-		}
-		addr = inside.Addr()
-	}
-	m.rdb = redis.NewClient(&redis.Options{Addr: addr})
-	closeRedis := func() error {
-		err := m.rdb.Close()
-		if inside != nil {
-			inside.Close()
-		}
-		return err
-	}
-	if err := m.rdb.Ping(ctx).Err(); err != nil {
-		return nil, errors.Join(fmt.Errorf("-redis %s: %w", addr, err), closeRedis())
-	}
-	d, removeDB, err := newDatabase(ctx, db, m.name)
-	if err != nil {
-		return nil, errors.Join(err, closeRedis())
-	}
-	m.database = d
-	return func() error { return errors.Join(removeDB(), m.removeKeys(context.WithoutCancel(ctx)), closeRedis()) }, nil
-}
-
-// removeKeys deletes the keys of this program in Redis.
-func (m *market) removeKeys(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, removeTime)
-	defer cancel()
-	keys := m.rdb.Scan(ctx, 0, m.name+"*", 1000).Iterator()
-	for keys.Next(ctx) {
-		if err := m.rdb.Del(ctx, keys.Val()).Err(); err != nil {
-			return err
-		}
-	}
-	return keys.Err()
+	address string // of the database
+	units   int
+	work    time.Duration
+	only    string // strategy, or empty for all
 }
 
 const (
@@ -196,19 +145,19 @@ const (
 // went wrong and all others were right. If it returns nil and ran all strategies, it also prints
 // the conclusions.
 func (m *market) compare(ctx context.Context) (err error) {
-	fmt.Fprintf(m.stdout, "%d users want %d units, and each clicks %d times; %d clicks at once; locks in Redis, orders in %s\n\n",
+	fmt.Fprintf(m.Out, "%d users want %d units, and each clicks %d times; %d clicks at once; locks in Redis, orders in %s\n\n",
 		m.users, m.units, m.clicks, m.atOnce, m.dialect)
-	fmt.Fprintf(m.stdout, nameFormat+rowFormat, "strategy", "sold", "oversold", "two orders", "charged twice", "left", "stale refused", "begun again", "clicks/s", "p50", "p99", "")
+	fmt.Fprintf(m.Out, nameFormat+rowFormat, "strategy", "sold", "oversold", "two orders", "charged twice", "left", "stale refused", "begun again", "clicks/s", "p50", "p99", "")
 	for _, t := range strategies {
 		if m.only != "" && m.only != t.name {
 			continue
 		}
 		var verdict error
 		for try := 1; ; try++ {
-			fmt.Fprintf(m.stdout, nameFormat, t.name)
+			fmt.Fprintf(m.Out, nameFormat, t.name)
 			r, failed := m.runStrategy(ctx, t)
 			if ctx.Err() != nil {
-				fmt.Fprintln(m.stdout)
+				fmt.Fprintln(m.Out)
 				return context.Cause(ctx)
 			}
 			if failed != nil {
@@ -224,12 +173,12 @@ func (m *market) compare(ctx context.Context) (err error) {
 			err = errors.Join(err, fmt.Errorf("%s: %w", t.name, verdict))
 		}
 	}
-	fmt.Fprint(m.stdout, "\n", legend)
-	if m.simulated {
-		fmt.Fprintln(m.stdout, "-: not measured, because the Redis is inside this process. Use -redis.")
+	fmt.Fprint(m.Out, "\n", legend)
+	if m.Inside {
+		fmt.Fprintln(m.Out, "-: not measured, because the Redis is inside this process. Use -redis.")
 	}
 	if err == nil && m.only == "" {
-		fmt.Fprint(m.stdout, "\n", conclusions)
+		fmt.Fprint(m.Out, "\n", conclusions)
 	}
 	return err
 }
@@ -244,10 +193,10 @@ func (m *market) print(t strategy, r result, verdict error) {
 		said = "wrong, as expected"
 	}
 	rate, p50, p99 := fmt.Sprintf("%.0f", r.rate), round(r.p50).String(), round(r.p99).String()
-	if t.redis && m.simulated {
+	if t.redis && m.Inside {
 		rate, p50, p99 = "-", "-", "-"
 	}
-	fmt.Fprintf(m.stdout, rowFormat, r.sold, r.oversold, r.two, r.twice, r.left, r.stale, r.retries, rate, p50, p99, said)
+	fmt.Fprintf(m.Out, rowFormat, r.sold, r.oversold, r.two, r.twice, r.left, r.stale, r.retries, rate, p50, p99, said)
 }
 
 func round(d time.Duration) time.Duration {
@@ -304,14 +253,13 @@ func (m *market) runStrategy(ctx context.Context, t strategy) (r result, err err
 	if err := m.fill(ctx, m.units, rows); err != nil {
 		return r, err
 	}
-	prefix := m.name + "-" + strings.ToLower(rand.Text()[:8])
-	locks, err := lockcore.New(m.rdb, lockcore.Options{Prefix: prefix})
+	prefix := m.Name + "-" + strings.ToLower(rand.Text()[:8])
+	node, err := m.Node(lockcore.Options{Prefix: prefix})
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, locks.Close(context.WithoutCancel(ctx))) }()
-	s := &shop{database: m.database, rdb: m.rdb, locks: locks, gate: prefix + ":units", workTime: max(m.work, t.race), empty: make([]atomic.Bool, rows)}
-	if err := m.rdb.Set(ctx, s.gate, m.units, keep).Err(); err != nil {
+	s := &shop{database: m.database, rdb: m.Redis, locks: node.Locks, gate: prefix + ":units", workTime: max(m.work, t.race), empty: make([]atomic.Bool, rows)}
+	if err := m.Redis.Set(ctx, s.gate, m.units, keep).Err(); err != nil {
 		return r, err
 	}
 	pay, err := newProvider(ctx)
@@ -321,7 +269,7 @@ func (m *market) runStrategy(ctx context.Context, t strategy) (r result, err err
 	defer func() { err = errors.Join(err, pay.close()) }()
 	resume := func() (bool, error) { return false, nil }
 	if t.pause {
-		resume, err = pausedBuyer{t.name, m.dsn, m.rdb.Options().Addr, prefix, m.dialect, m.users}.start(ctx)
+		resume, err = pausedBuyer{t.name, m.dsn, m.Redis.Options().Addr, prefix, m.dialect, m.users}.start(ctx)
 		if err != nil {
 			return r, err
 		}
@@ -341,7 +289,7 @@ func (m *market) runStrategy(ctx context.Context, t strategy) (r result, err err
 	r.charged, r.twice = pay.counts()
 	err = m.count(ctx, &r)
 	if t.gate && err == nil {
-		r.left, err = m.rdb.Get(ctx, s.gate).Int()
+		r.left, err = m.Redis.Get(ctx, s.gate).Int()
 	}
 	return r, err
 }

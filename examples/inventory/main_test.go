@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/examples/internal/stage"
+	"github.com/holdfast-go/holdfast/examples/internal/stagetest"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -32,37 +33,17 @@ func TestMain(m *testing.M) {
 // inside the process and with a real one. proof/sqltest runs the program on PostgreSQL and
 // MariaDB.
 func TestCompare(t *testing.T) {
-	for name, addr := range map[string]func(t *testing.T) string{
-		"memory": func(*testing.T) string { return "" },
-		"real":   func(t *testing.T) string { return redistest.Real(t).Addr() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			var out bytes.Buffer
-			m := &market{crowd: crowd{users: 300, clicks: 2, atOnce: 64}, units: 30, stdout: &out}
-			remove, err := m.open(t.Context(), addr(t), "")
-			if err != nil {
-				t.Fatal(err)
+	stagetest.OnEach(t, func(t *testing.T, args ...string) {
+		out := stagetest.Output(t, program(), append(args, "-users", "300", "-units", "30"), "What this says")
+		if simulated := strings.Contains(out, " - "); simulated != (len(args) == 0) {
+			t.Errorf("%s", out)
+		}
+		for _, s := range strategies {
+			if !strings.Contains(out, "\n"+s.name) {
+				t.Errorf("the table has no row %q", s.name)
 			}
-			keys := func() []string { return m.rdb.Keys(t.Context(), "*").Val() }
-			if err := m.compare(t.Context()); err != nil {
-				t.Errorf("%v\n%s", err, &out)
-			}
-			if err := m.removeKeys(t.Context()); err != nil || len(keys()) > 0 {
-				t.Errorf("keys are left: %q, %v", keys(), err)
-			}
-			if err := remove(); err != nil {
-				t.Error(err)
-			}
-			if simulated := strings.Contains(out.String(), " - "); simulated != (name == "memory") || !strings.Contains(out.String(), "What this says") {
-				t.Errorf("%s", &out)
-			}
-			for _, s := range strategies {
-				if !strings.Contains(out.String(), "\n"+s.name) {
-					t.Errorf("the table has no row %q", s.name)
-				}
-			}
-		})
-	}
+		}
+	})
 }
 
 func TestJudge(t *testing.T) {
@@ -138,20 +119,19 @@ func TestProvider(t *testing.T) {
 
 // The program prints no conclusions if it runs only some strategies, or if one fails.
 func TestNoConclusions(t *testing.T) {
-	var out bytes.Buffer
 	t.Setenv("REDIS_ADDR", "")
-	if err := run(t.Context(), []string{"-only", "SQL: one UPDATE, sqlonce", "-users", "40", "-units", "13", "-clicks", "3", "-at-once", "8"}, &out); err != nil {
-		t.Error(err)
-	}
-	if text := out.String(); strings.Contains(text, "no lock  ") || strings.Contains(text, "What this says") || !strings.Contains(text, "40 users want 13 units, and each clicks 3 times; 8 clicks at once") {
-		t.Errorf("%s", text)
+	args := []string{"-only", "SQL: one UPDATE, sqlonce", "-users", "40", "-units", "13", "-clicks", "3", "-at-once", "8"}
+	out := stagetest.Output(t, program(), args, "40 users want 13 units, and each clicks 3 times; 8 clicks at once")
+	if strings.Contains(out, "no lock  ") || strings.Contains(out, "What this says") {
+		t.Errorf("%s", out)
 	}
 	old := strategies
 	t.Cleanup(func() { strategies = old })
 	strategies = []strategy{{name: "sold out", buy: func(context.Context, *shop, int) error { return errSoldOut }}}
-	out.Reset()
-	if err := run(t.Context(), []string{"-users", "40", "-units", "13"}, &out); err == nil || !strings.Contains(err.Error(), "WRONG: 0 sold") || strings.Contains(out.String(), "What this says") {
-		t.Errorf("%v\n%s", err, &out)
+	var text strings.Builder
+	err := program().Run(t.Context(), []string{"-users", "40", "-units", "13"}, &text)
+	if err == nil || !strings.Contains(err.Error(), "WRONG: 0 sold") || strings.Contains(text.String(), "What this says") {
+		t.Errorf("%v\n%s", err, &text)
 	}
 }
 
@@ -160,7 +140,7 @@ func TestSignal(t *testing.T) {
 	r := redistest.Real(t)
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
-	ctx, stop := untilSignal(t.Context())
+	ctx, stop := stage.UntilSignal(t.Context())
 	defer stop()
 	old := strategies
 	t.Cleanup(func() { strategies = old })
@@ -173,7 +153,7 @@ func TestSignal(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}}}
-	err := run(ctx, []string{"-redis", r.Addr(), "-users", "20", "-units", "10"}, io.Discard)
+	err := program().Run(ctx, []string{"-redis", r.Addr(), "-users", "20", "-units", "10"}, io.Discard)
 	if cause := context.Cause(ctx); cause == nil || !errors.Is(err, cause) || !strings.Contains(err.Error(), "terminated") {
 		t.Errorf("%v, the cause is %v", err, cause)
 	}
@@ -194,8 +174,6 @@ func TestBadInput(t *testing.T) {
 		"-db root:secret@tcp(host)/":  "-db must begin with postgres:// or mysql://",
 		"-db mysql://root:secret/":    "-db: after mysql:// must be",
 		"-db postgres://u:secret@[/":  "-db is not a URL",
-		"-redis redis://:secret@h:1":  "-redis must be HOST:PORT",
-		"-redis localhost":            "-redis must be HOST:PORT",
 		"-users 19":                   "-users is 19, must be between 20 and 100000",
 		"-users 50 -units 26":         "-units is 26, must be between 10 and 25",
 		"-units 9":                    "-units is 9, must be between 10 and 500",
@@ -203,11 +181,9 @@ func TestBadInput(t *testing.T) {
 		"-at-once 1001":               "-at-once is 1001, must be between 2 and 1000",
 		"-only lock":                  `-only is "lock", must be one of ["no lock" `,
 		"-db mysql://localhost:3306/": "-db: after mysql:// must be USER:PASSWORD@tcp(HOST:PORT)/",
-		"-redis 127.0.0.1:1":          "-redis 127.0.0.1:1: ",
-		"more":                        `unexpected argument "more"`,
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		err := run(ctx, strings.Fields(args), io.Discard)
+		err := program().Run(ctx, strings.Fields(args), io.Discard)
 		cancel()
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v, want %q", args, err, want)

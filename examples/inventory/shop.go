@@ -16,6 +16,7 @@ import (
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/fence"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -24,7 +25,6 @@ import (
 
 const clickTimeout = 2 * time.Minute
 
-//nolint:gochecknoglobals // constant
 var (
 	errSoldOut  = errors.New("sold out")
 	errConflict = errors.New("another transaction has changed the row")
@@ -76,12 +76,7 @@ func (s *shop) order(ctx context.Context, r runner, user int) error {
 }
 
 // work simulates the rest of a sale, such as a check of the address.
-func (s *shop) work(ctx context.Context) {
-	select {
-	case <-time.After(s.workTime):
-	case <-ctx.Done():
-	}
-}
+func (s *shop) work(ctx context.Context) { _ = stage.Sleep(ctx, s.workTime) }
 
 // pause stops the process if it is the buyer that is paused. The ctx that it returns does not end
 // with the lock, because a statement that was sent cannot be canceled.
@@ -106,7 +101,7 @@ func (s *shop) row(ctx context.Context, r runner, query string, args ...any) *sq
 	return r.QueryRowContext(ctx, s.bind(query), args...)
 }
 
-// bind replaces each placeholder ? by that of the database.
+// bind replaces each placeholder ? by the placeholder of the database.
 func (s *shop) bind(query string) string {
 	if s.dialect != fence.Postgres {
 		return query

@@ -11,21 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/guard"
 )
 
-// strategy is one way to sell. buy is called for each click. It returns nil if the user has an
-// order, from this click or another one, and errSoldOut if nothing is left.
-type strategy struct {
-	name    string
-	control bool          // known to be wrong; a run in which it does no harm is repeated
-	redis   bool          // it uses Redis, so a Redis inside the process makes its times meaningless
-	keyless bool          // the payment has no key, so the provider cannot tell a repeat from a new payment
-	stripes int           // rows of the stock; 0: one
-	gate    bool          // units are counted in Redis instead of in the stock
-	pause   bool          // a holder is paused before it writes
-	race    time.Duration // how long a sale takes at least between its read and its write
-	buy     func(ctx context.Context, s *shop, user int) error
-}
-
-//nolint:gochecknoglobals // constant
+// strategies are the ways to sell. The names are in the table that the program prints.
 var strategies = []strategy{
 	{name: "no lock", control: true, keyless: true, race: time.Millisecond, buy: noLock},
 	{name: "Redis: Exclusive(item)", redis: true, buy: exclusive},
@@ -89,7 +75,7 @@ func counter(ctx context.Context, s *shop, user int) error {
 	})
 }
 
-// fenced is exclusive with a fence in the database, which refuses a holder that was paused.
+// fenced is exclusive with a fence in the database, which rejects the write of a paused holder.
 func fenced(ctx context.Context, s *shop, user int) error {
 	return guard.Exclusive(ctx, s.locks, item, clickTerms, func(ctx context.Context) error {
 		hold, err := fence.Of(ctx, item)
