@@ -1,11 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
-	"context"
-	"errors"
-	"flag"
 	"io"
 	"net/http"
 	"os"
@@ -14,59 +9,27 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
-	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/examples/internal/stagetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.PoolProbes()) }
+func TestMain(m *testing.M) { stagetest.Main(m) }
 
 const docs = "../../docs/observability/"
 
 // After one fault of each kind, a scrape returns all metrics and labels that docs/observability
-// After one fault of each kind, a scrape returns all metrics and labels that docs/observability
 // names, in the form that the exporter gives them. This holds on a Redis inside the process and on
-// a real one. The program ends with its ctx.
+// a real one.
 func TestRun(t *testing.T) {
-	t.Setenv("REDIS_ADDR", "")
-	t.Run("memory", func(t *testing.T) { tour(t) })
-	t.Run("real", func(t *testing.T) { tour(t, "-redis", redistest.Real(t).Addr()) })
-}
-
-func tour(t *testing.T, args ...string) {
-	t.Helper()
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	out, stdout := io.Pipe()
-	ended := make(chan error, 1)
-	go func() { // ends when ctx does
-		err := run(ctx, append([]string{"-addr", "127.0.0.1:0", "-pause", "1ms"}, args...), stdout)
-		_ = stdout.CloseWithError(err)
-		ended <- err
-	}()
-	var url string
-	for lines := bufio.NewScanner(out); lines.Scan(); {
-		if after, ok := strings.CutPrefix(lines.Text(), "metrics    "); ok {
-			url = strings.TrimSuffix(after, "/metrics")
+	stagetest.OnEach(t, func(t *testing.T, args ...string) {
+		demo := start(t, append(args, "-pause", "1ms")...)
+		demo.tour(t)
+		checkScrape(t, get(t, demo.url+"/metrics"))
+		spans := get(t, demo.url+"/debug/spans")
+		if !regexp.MustCompile(`<td><a href="#([0-9a-f]{16})">[0-9a-f]{16}</a> <td>acquire`).MatchString(spans) {
+			t.Errorf("the list has no call that waited:\n%s", spans)
 		}
-		if strings.Contains(lines.Text(), "unexpected result") {
-			t.Error(lines.Text())
-		}
-		if strings.Contains(lines.Text(), "all faults were made") {
-			break
-		}
-	}
-	go func() { _, _ = io.Copy(io.Discard, out) }() // ends when run does
-	checkScrape(t, get(t, url+"/metrics"))
-	spans := get(t, url+"/debug/spans")
-	if !regexp.MustCompile(`<td><a href="#([0-9a-f]{16})">[0-9a-f]{16}</a> <td>acquire`).MatchString(spans) {
-		t.Errorf("the list has no call that waited:\n%s", spans)
-	}
-	stop()
-	if err := <-ended; err != nil {
-		t.Errorf("run: %v", err)
-	}
-	http.DefaultClient.CloseIdleConnections()
+		demo.stop()
+	})
 }
 
 func get(t *testing.T, url string) string {
@@ -145,21 +108,9 @@ func TestEveryAlertHasItsTrouble(t *testing.T) {
 	}
 }
 
-// A run that cannot work returns an error at once.
-func TestRunErrors(t *testing.T) {
-	for want, args := range map[string][]string{
-		"-rediss":     {"-rediss", "x"},
-		`"x"`:         {"x"},
-		"127.0.0.1:1": {"-redis", "127.0.0.1:1"},
-		"99999":       {"-addr", "127.0.0.1:99999"},
-	} {
-		if err := run(t.Context(), args, new(bytes.Buffer)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v", args, err)
-		}
-	}
-	if err := run(t.Context(), []string{"-help"}, new(bytes.Buffer)); !errors.Is(err, flag.ErrHelp) {
-		t.Error(err)
-	}
+func TestBadAddress(t *testing.T) {
+	t.Setenv("REDIS_ADDR", "")
+	stagetest.WantError(t, program(), "99999", "-addr", "127.0.0.1:99999")
 }
 
 func read(t *testing.T, file string) string {

@@ -3,11 +3,9 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -21,13 +19,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/examples/internal/stagetest"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 )
 
-// program returns the path of a program of Prometheus. Without the program the test is skipped, or
+// installed returns the path of a program of Prometheus. Without the program the test is skipped, or
 // fails if CI=true.
-func program(t *testing.T, name string) string {
+func installed(t *testing.T, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	if err != nil {
@@ -64,7 +63,7 @@ func config(t *testing.T, addr string) string {
 // promtool accepts the rules and the configurations, and each alert fires in its scene and is
 // silent in the healthy one.
 func TestPromtool(t *testing.T) {
-	promtool := program(t, "promtool")
+	promtool := installed(t, "promtool")
 	for _, args := range [][]string{
 		{"check", "rules", absolute(t, docs+"alerts.yaml")},
 		{"check", "config", config(t, "127.0.0.1:1")},
@@ -124,9 +123,9 @@ func queries(t *testing.T) (board, alerts []stanza) {
 // zeros.
 func TestPrometheus(t *testing.T) {
 	testlevel.Full(t)
-	binary := program(t, "prometheus")
+	binary := installed(t, "prometheus")
 	server := redistest.Real(t)
-	demo, ended := start(t, "-redis", server.Addr(), "-pause", "100ms")
+	demo := start(t, "-redis", server.Addr(), "-pause", "100ms")
 	api := scraper(t, binary, strings.TrimPrefix(demo.url, "http://"))
 
 	demo.tour(t) // each fault once
@@ -152,10 +151,6 @@ func TestPrometheus(t *testing.T) {
 	}
 	t.Logf("%d queries of the dashboard, %d of the alerts, %d empty of %d", len(board), len(alerts), len(open), count)
 	demo.stop()
-	if err := <-ended; err != nil {
-		t.Errorf("run: %v", err)
-	}
-	http.DefaultClient.CloseIdleConnections()
 }
 
 // endpoint is the address of a Prometheus.
@@ -230,40 +225,42 @@ func (e endpoint) query(t *testing.T, expr string) (seen bool, err error) {
 // running is the program.
 type running struct {
 	url   string
-	stop  context.CancelFunc
+	stop  func()
 	tours chan struct{} // closed after the first
 }
 
-// start runs the program on a free port. It ends with stop, and then sends its error.
-func start(t *testing.T, args ...string) (*running, <-chan error) {
+// start runs the program on a free port, until stop.
+func start(t *testing.T, args ...string) *running {
 	t.Helper()
-	ctx, stop := context.WithCancel(t.Context())
-	t.Cleanup(stop)
-	r := &running{stop: stop, tours: make(chan struct{})}
-	out, stdout := io.Pipe()
-	ended := make(chan error, 1)
-	go func() { // ends when ctx does
-		err := run(ctx, append([]string{"-addr", "127.0.0.1:0"}, args...), stdout)
-		_ = stdout.CloseWithError(err)
-		ended <- err
-	}()
+	out, stop := stagetest.Start(t, program(), append(args, "-addr", "127.0.0.1:0")...)
+	r := &running{tours: make(chan struct{}), stop: func() {
+		stop()
+		http.DefaultClient.CloseIdleConnections()
+	}}
 	found, once := make(chan string, 1), sync.OnceFunc(func() { close(r.tours) })
-	go func() { // ends when run does
+	go func() { // ends when the program does
+		defer close(found)
 		for lines := bufio.NewScanner(out); lines.Scan(); {
 			if after, ok := strings.CutPrefix(lines.Text(), "metrics    "); ok {
 				found <- strings.TrimSuffix(after, "/metrics")
+			}
+			select {
+			case <-r.tours:
+			default:
+				if strings.Contains(lines.Text(), "unexpected result") {
+					t.Error(lines.Text())
+				}
 			}
 			if strings.Contains(lines.Text(), "all faults were made") {
 				once()
 			}
 		}
 	}()
-	select {
-	case r.url = <-found:
-	case err := <-ended:
-		t.Fatalf("run: %v", err)
+	if r.url = <-found; r.url == "" {
+		stop()
+		t.Fatal("the program ended")
 	}
-	return r, ended
+	return r
 }
 
 // tour waits until each fault was made once.

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/idempotency"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -42,7 +43,7 @@ var troubles = []struct {
 func (d *demo) makeTrouble(ctx context.Context, pause time.Duration) {
 	for ctx.Err() == nil {
 		for _, t := range troubles {
-			if rest(ctx, pause) != nil {
+			if stage.Sleep(ctx, pause) != nil {
 				return
 			}
 			d.say("fault: %s (%s)", t.title, cmp.Or(t.alert, "no alert"))
@@ -56,16 +57,16 @@ func (d *demo) makeTrouble(ctx context.Context, pause time.Duration) {
 
 func (d *demo) hang(ctx context.Context) error {
 	terms := lockcore.Terms{Name: "report", Lease: short, MaxHold: short / 4}
-	err := guard.Exclusive(ctx, d.a.locks, "report:hangs", terms, func(ctx context.Context) error {
+	err := guard.Exclusive(ctx, d.a.Locks, "report:hangs", terms, func(ctx context.Context) error {
 		<-ctx.Done()
-		return rest(context.WithoutCancel(ctx), short/4)
+		return stage.Sleep(context.WithoutCancel(ctx), short/4)
 	})
 	return unless(err, lockcore.ErrMaxHold)
 }
 
 func (d *demo) revoke(ctx context.Context) error {
-	err := guard.Exclusive(ctx, d.a.locks, "report:revoked", lockcore.Terms{Name: "report", Lease: short}, func(ctx context.Context) error {
-		if err := d.b.locks.Revoke(ctx, lockcore.KindExclusive, "report:revoked"); err != nil {
+	err := guard.Exclusive(ctx, d.a.Locks, "report:revoked", lockcore.Terms{Name: "report", Lease: short}, func(ctx context.Context) error {
+		if err := d.b.Locks.Revoke(ctx, lockcore.KindExclusive, "report:revoked"); err != nil {
 			return err
 		}
 		<-ctx.Done() // the next renewal cancels it
@@ -75,16 +76,16 @@ func (d *demo) revoke(ctx context.Context) error {
 }
 
 func (d *demo) cutRunning(ctx context.Context) error {
-	defer d.b.mend(ctx)
-	err := guard.Exclusive(ctx, d.b.locks, "report:cut", lockcore.Terms{Name: "report", Lease: short}, func(ctx context.Context) error {
-		d.b.cut()
+	defer mend(ctx, d.b)
+	err := guard.Exclusive(ctx, d.b.Locks, "report:cut", lockcore.Terms{Name: "report", Lease: short}, func(ctx context.Context) error {
+		d.b.Cut()
 		begin, cancel := context.WithTimeout(ctx, short/4)
 		defer cancel()
 		var wg sync.WaitGroup
 		for i := range 50 {
 			wg.Go(func() {
 				key := fmt.Sprintf("report:other:%d", i)
-				_ = guard.Exclusive(begin, d.b.locks, key, lockcore.Terms{Name: "report"}, func(context.Context) error { return nil })
+				_ = guard.Exclusive(begin, d.b.Locks, key, lockcore.Terms{Name: "report"}, func(context.Context) error { return nil })
 			})
 		}
 		wg.Wait()
@@ -95,14 +96,14 @@ func (d *demo) cutRunning(ctx context.Context) error {
 }
 
 func (d *demo) cutEnding(ctx context.Context) error {
-	defer d.b.mend(ctx)
+	defer mend(ctx, d.b)
 	key, o := "invoice:"+rand.Text(), guard.OnceOptions{Terms: lockcore.Terms{Name: "invoice", Lease: short}, Keep: keep}
-	_, _ = guard.Once(ctx, d.b.locks, key, o, func(context.Context) error {
-		d.b.cut()
+	_, _ = guard.Once(ctx, d.b.Locks, key, o, func(context.Context) error {
+		d.b.Cut()
 		return nil
 	})
 	// Redis has no outcome of that run: the next one, here on the other node, takes the key over.
-	outcome, err := guard.Once(ctx, d.a.locks, key, o, func(context.Context) error { return nil })
+	outcome, err := guard.Once(ctx, d.a.Locks, key, o, func(context.Context) error { return nil })
 	if err == nil && outcome != guard.TookOver {
 		return errors.New("the second run " + outcome.String())
 	}
@@ -113,7 +114,7 @@ func (d *demo) panics(ctx context.Context) error {
 	key, o := "invoice:"+rand.Text(), guard.OnceOptions{Terms: lockcore.Terms{Name: "invoice"}, Keep: keep, Mode: guard.AtMostOnce}
 	once := func() (err error) {
 		defer func() { _ = recover() }()
-		_, err = guard.Once(ctx, d.a.locks, key, o, func(context.Context) error { panic("in the middle") })
+		_, err = guard.Once(ctx, d.a.Locks, key, o, func(context.Context) error { panic("in the middle") })
 		return err
 	}
 	_ = once()
@@ -121,16 +122,16 @@ func (d *demo) panics(ctx context.Context) error {
 		return errors.Join(errors.New("the second call was not refused"), err)
 	}
 	o.Mode = guard.AtLeastOnce
-	if _, err := guard.Once(ctx, d.a.locks, key, o, func(context.Context) error { return nil }); err != nil {
+	if _, err := guard.Once(ctx, d.a.Locks, key, o, func(context.Context) error { return nil }); err != nil {
 		return err
 	}
-	return d.a.locks.Clear(ctx, lockcore.KindOnce, key)
+	return d.a.Locks.Clear(ctx, lockcore.KindOnce, key)
 }
 
 func (d *demo) lastAttempt(ctx context.Context) error {
-	return guard.Exclusive(ctx, d.a.locks, "account:blocked", lockcore.Terms{Name: "account"}, func(ctx context.Context) error {
+	return guard.Exclusive(ctx, d.a.Locks, "account:blocked", lockcore.Terms{Name: "account"}, func(ctx context.Context) error {
 		terms := lockcore.Terms{Name: "account", Wait: short / 4}
-		err := guard.Exclusive(guard.Detach(ctx), d.b.locks, "account:blocked", terms, func(context.Context) error { return nil })
+		err := guard.Exclusive(guard.Detach(ctx), d.b.Locks, "account:blocked", terms, func(context.Context) error { return nil })
 		var busy *lockcore.BusyError
 		if !errors.As(err, &busy) {
 			return errors.Join(errors.New("the key was not busy"), err)
@@ -155,10 +156,10 @@ func (d *demo) parked(ctx context.Context) error {
 
 func (d *demo) badRecord(ctx context.Context) error {
 	key, o := "rate:"+rand.Text(), guard.OnceOptions{Terms: lockcore.Terms{Name: "rate"}, Keep: keep}
-	if _, err := guard.OnceValue(ctx, d.a.locks, key, o, func(context.Context) (string, error) { return "1.2", nil }); err != nil {
+	if _, err := guard.OnceValue(ctx, d.a.Locks, key, o, func(context.Context) (string, error) { return "1.2", nil }); err != nil {
 		return err
 	}
-	_, err := guard.OnceValue(ctx, d.b.locks, key, o, func(context.Context) (float64, error) { return 1.2, nil })
+	_, err := guard.OnceValue(ctx, d.b.Locks, key, o, func(context.Context) (float64, error) { return 1.2, nil })
 	return unless(err, lockcore.ErrRecord)
 }
 
@@ -189,7 +190,7 @@ func (d *demo) otherPayload(ctx context.Context) error {
 			Terms: lockcore.Terms{Name: "mail"}, Keep: keep,
 			Fingerprint: idempotency.Fingerprint(nil, []byte(payload)), ReportOnly: true,
 		}
-		if _, err := guard.Once(ctx, d.a.locks, key, o, func(context.Context) error { return nil }); err != nil {
+		if _, err := guard.Once(ctx, d.a.Locks, key, o, func(context.Context) error { return nil }); err != nil {
 			return err
 		}
 	}
@@ -201,14 +202,14 @@ func (d *demo) otherPayload(ctx context.Context) error {
 func (d *demo) deadTick(ctx context.Context) error {
 	const job = "sweep"
 	tick := cronmw.Tick{Name: job, Time: time.Now().Truncate(time.Second)}
-	lease, _, err := d.b.locks.Claim(ctx, tick.Key(), lockcore.Claim{Terms: lockcore.Terms{Name: job}})
+	lease, _, err := d.b.Locks.Claim(ctx, tick.Key(), lockcore.Claim{Terms: lockcore.Terms{Name: job}})
 	if err == nil {
 		err = lease.Abandon(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	jobs, err := cronmw.New(d.a.locks, cronmw.Options{})
+	jobs, err := cronmw.New(d.a.Locks, cronmw.Options{})
 	if err != nil {
 		return err
 	}
@@ -219,6 +220,17 @@ func (d *demo) deadTick(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	return jobs.Run(ctx)
+}
+
+// mend ends a cut, and returns when n is connected again.
+func mend(ctx context.Context, n *stage.Node) {
+	n.Mend()
+	for {
+		_, err := n.Locks.Inspect(ctx, lockcore.KindExclusive, "any")
+		if err == nil || stage.Sleep(ctx, 50*time.Millisecond) != nil {
+			return
+		}
+	}
 }
 
 // unless returns nil if err is the expected one, and otherwise an error.

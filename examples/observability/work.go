@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
@@ -34,28 +35,28 @@ func (d *demo) work(ctx context.Context) {
 		wg.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
 				d.job(ctx, n, w, i)
-				_ = rest(ctx, time.Duration(50+rand.IntN(200))*time.Millisecond)
+				_ = stage.Sleep(ctx, time.Duration(50+rand.IntN(200))*time.Millisecond)
 			}
 		})
 	}
 	wg.Go(func() {
 		for ctx.Err() == nil { // long enough to be renewed
-			_ = guard.Exclusive(ctx, d.a.locks, "report:long", lockcore.Terms{Name: "report", Lease: 6 * time.Second},
-				func(ctx context.Context) error { return rest(ctx, 10*time.Second) })
+			_ = guard.Exclusive(ctx, d.a.Locks, "report:long", lockcore.Terms{Name: "report", Lease: 6 * time.Second},
+				func(ctx context.Context) error { return stage.Sleep(ctx, 10*time.Second) })
 		}
 	})
 	wg.Wait()
 }
 
 // job is a job as a queue delivers it: a transfer, or a charge that is delivered three times.
-func (d *demo) job(ctx context.Context, n *node, w, i int) {
+func (d *demo) job(ctx context.Context, n *stage.Node, w, i int) {
 	id := fmt.Sprintf("job-%d-%d", w, i)
 	ctx, span := d.tracer.Start(lockcore.WithTask(ctx, id), "job", trace.WithAttributes(attribute.String("job.id", id)))
 	defer span.End()
 	if i%5 == 0 {
 		key := "charge:" + strconv.FormatInt(time.Now().Unix()/3, 10)
-		_, _ = guard.Once(ctx, n.locks, key, guard.OnceOptions{Terms: lockcore.Terms{Name: "charge"}, Keep: keep},
-			func(ctx context.Context) error { return rest(ctx, 50*time.Millisecond) })
+		_, _ = guard.Once(ctx, n.Locks, key, guard.OnceOptions{Terms: lockcore.Terms{Name: "charge"}, Keep: keep},
+			func(ctx context.Context) error { return stage.Sleep(ctx, 50*time.Millisecond) })
 		return
 	}
 	took := time.Duration(20+rand.IntN(80)) * time.Millisecond
@@ -64,31 +65,19 @@ func (d *demo) job(ctx context.Context, n *node, w, i int) {
 	}
 	// A conflict here is an outcome like others: the metrics count it, and a queue would deliver
 	// the job again.
-	_ = guard.Exclusive(ctx, n.locks, fmt.Sprintf("account:%d", rand.IntN(accounts)), lockcore.Terms{Name: "account"},
-		func(ctx context.Context) error { return rest(ctx, took) })
+	_ = guard.Exclusive(ctx, n.Locks, fmt.Sprintf("account:%d", rand.IntN(accounts)), lockcore.Terms{Name: "account"},
+		func(ctx context.Context) error { return stage.Sleep(ctx, took) })
 }
 
 // routes registers orders that are safe to repeat, and the same handler behind one that reads the
 // form first.
 func (d *demo) routes(mux *http.ServeMux) {
 	customer := func(*http.Request) (string, error) { return "customer", nil }
-	once := httpmw.Idempotent(d.a.locks, customer, httpmw.IdempotentOptions{Terms: lockcore.Terms{Name: "order"}, Keep: keep})
+	once := httpmw.Idempotent(d.a.Locks, customer, httpmw.IdempotentOptions{Terms: lockcore.Terms{Name: "order"}, Keep: keep})
 	create := once(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }))
 	mux.Handle("POST /orders", create)
 	mux.HandleFunc("POST /orders/wrong", func(w http.ResponseWriter, r *http.Request) {
 		_ = r.FormValue("csrf") // consumes the body that Idempotent must see
 		create.ServeHTTP(w, r)
 	})
-}
-
-// rest waits for d, or until ctx ends.
-func rest(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
