@@ -1,5 +1,5 @@
 // Package bank has what the programs of this module share: accounts that are charged, and the
-// server that answers until it is interrupted. It knows no framework.
+// server. It knows no framework.
 package bank
 
 import (
@@ -7,15 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"os/signal"
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// The reasons for which Charge refuses a payment.
+// The reasons for which Charge makes no payment.
 var (
 	ErrAmount   = errors.New("the amount must be positive")
 	ErrDeclined = errors.New("declined")
@@ -71,12 +71,7 @@ func charge(ctx context.Context, _ string, amount int) error {
 	if amount > 1000 {
 		return ErrDeclined
 	}
-	select {
-	case <-time.After(100 * time.Millisecond):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return stage.Sleep(ctx, 100*time.Millisecond)
 }
 
 // Audit writes a line about a request after its response. It needs a ctx that has not ended.
@@ -102,31 +97,22 @@ func Merchant(r *http.Request) (string, error) {
 	return name, nil
 }
 
-// Main runs serve until the program is interrupted.
-func Main(serve func(ctx context.Context, locks *lockcore.Locker, addr string) error) {
-	const addr = "localhost:8080"
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	locks, err := lockcore.NewMemory(lockcore.Options{}) // several processes: lockcore.New
-	if err != nil {
-		panic(err)
-	}
-	fmt.Printf("curl -i -H 'Authorization: acme' -H 'Content-Type: application/json' -H 'Idempotency-Key: 7' -d '{\"amount\": 5}' http://%s/accounts/42/payments\n", addr)
-	err = serve(ctx, locks, addr)
-	err = errors.Join(err, locks.Close(context.WithoutCancel(ctx)))
-	if err != nil && !errors.Is(err, http.ErrServerClosed) {
-		fmt.Fprintln(os.Stderr, err)
-	}
+// Main serves routes until the program is interrupted.
+func Main(routes func(*lockcore.Locker, *Bank, httpmw.IdempotentOptions) http.Handler) {
+	Run(func(ctx context.Context, locks *lockcore.Locker, addr string) error {
+		return stage.Serve(ctx, addr, routes(locks, &Bank{}, httpmw.IdempotentOptions{}), func(string) {})
+	})
 }
 
-// Serve answers on addr until ctx ends.
-func Serve(ctx context.Context, addr string, handler http.Handler) error {
-	srv := &http.Server{Addr: addr, Handler: handler, ReadHeaderTimeout: 5 * time.Second}
-	stopped := make(chan error, 1)
-	stop := context.AfterFunc(ctx, func() { stopped <- srv.Shutdown(context.WithoutCancel(ctx)) })
-	err := srv.ListenAndServe()
-	if stop() { // it could not listen
-		return err
-	}
-	return <-stopped
+// Run runs serve until the program is interrupted. serve answers on addr until ctx ends.
+func Run(serve func(ctx context.Context, locks *lockcore.Locker, addr string) error) {
+	const addr = "localhost:8080"
+	stage.Program{Name: "bank", Memory: true, Play: func(ctx context.Context, s *stage.Stage) error {
+		node, err := s.Node(lockcore.Options{})
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(s.Out, "curl -i -H 'Authorization: acme' -H 'Content-Type: application/json' -H 'Idempotency-Key: 7' -d '{\"amount\": 5}' http://%s/accounts/42/payments\n", addr)
+		return serve(ctx, node.Locks, addr)
+	}}.Main()
 }

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 
@@ -15,11 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-func main() {
-	bank.Main(func(ctx context.Context, locks *lockcore.Locker, addr string) error {
-		return bank.Serve(ctx, addr, routes(locks, &bank.Bank{}, httpmw.IdempotentOptions{}))
-	})
-}
+func main() { bank.Main(routes) }
 
 func routes(locks *lockcore.Locker, b *bank.Bank, o httpmw.IdempotentOptions) http.Handler {
 	once := adapt(httpmw.Idempotent(locks, bank.Merchant, o))

@@ -17,7 +17,7 @@ import (
 )
 
 func main() {
-	bank.Main(func(ctx context.Context, locks *lockcore.Locker, addr string) error {
+	bank.Run(func(ctx context.Context, locks *lockcore.Locker, addr string) error {
 		return routes(locks, &bank.Bank{}, httpmw.IdempotentOptions{}).Listen(addr, fiber.ListenConfig{GracefulContext: ctx})
 	})
 }

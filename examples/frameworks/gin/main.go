@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,9 +16,7 @@ import (
 
 func main() {
 	gin.SetMode(gin.ReleaseMode)
-	bank.Main(func(ctx context.Context, locks *lockcore.Locker, addr string) error {
-		return bank.Serve(ctx, addr, routes(locks, &bank.Bank{}, httpmw.IdempotentOptions{}))
-	})
+	bank.Main(routes)
 }
 
 func routes(locks *lockcore.Locker, b *bank.Bank, o httpmw.IdempotentOptions) http.Handler {
