@@ -142,7 +142,7 @@ func shares() []mistake {
 		},
 		{
 			name: "fields-of-cooled-shares-stay", what: "A parked entry keeps the hash of a phase, but not its shares, so their fields stay for ever.",
-			edits: []edit{{"parked-beside-cooling", skip()}},
+			edits: []edit{{"shares-outlive-the-hash", skip()}},
 			pkg:   "internal/backend/redis", test: "TestScriptParkKeepsCoolingShares",
 		},
 		{

@@ -225,6 +225,9 @@ func (k *Key) outlive(ttl Span, now Instant) {
 	if left >= 0 && k.State == Done && k.End == 0 { //planted:rules-record-keeps-its-end
 		k.End, k.Length = now+left, left
 	}
+	if k.State == Shared {
+		k.SharesExpires = now + ttl + 1000 // not before the data
+	}
 }
 
 // remember records an id that has ended. A late duplicate of its acquire may arrive. If the id were

@@ -54,9 +54,6 @@ func Park(k Key, r *backend.ParkRequest, e Env) (Key, backend.ParkReply) {
 	}
 	k.Waker = e.Locker
 	k.keepWaker(e.Now)
-	if left := k.left(e.Now); k.State == Shared && (k.SharesExpires-e.Now)/1000*1000 <= left { // see park.lua
-		k.SharesExpires = e.Now + left + 1000
-	}
 	return k, backend.ParkReply{
 		Outcome: backend.Parked, Before: i, Count: len(k.Parked), Age: age(k.Parked[i].Since, e.Now), Oldest: k.oldestParked(e.Now),
 	}

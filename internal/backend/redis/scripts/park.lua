@@ -34,9 +34,5 @@ call('ZREM', woken, entry) -- planted:parked-in-its-place
 fields(hash, 's') -- a string becomes a hash
 if k.waker ~= locker then call('HSET', hash, 'p', locker) end
 outlive(hash, waker_ttl)
-if k.state == shared then -- the shares must not expire before the hash, which has their fields; PTTL is in whole ms
-  local shares, left = hash .. ':s', call('PTTL', hash) -- in the slot of the key
-  if call('PTTL', shares) <= left then call('PEXPIRE', shares, left + 1) end -- planted:parked-beside-cooling
-end
 local _, age = oldest(parked, now)
 return {2, call('ZRANK', parked, entry), count, parked_for(since, now), age}

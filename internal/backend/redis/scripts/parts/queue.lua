@@ -2,7 +2,8 @@
 -- the prefix of the channels of the lockers, and counts_all: PUBLISH counts all receivers. In a
 -- Cluster it counts only the receivers of one node.
 
--- Extends the TTL of the hash to at least ms. A record still ends at its original time.
+-- Extends the TTL of the hash to at least ms. A record still ends at its original time. Shares must
+-- not expire before the hash, which has their fields.
 local function outlive(hash, ms)
   local left = call('PTTL', hash)
   if left >= ms then return end
@@ -12,6 +13,7 @@ local function outlive(hash, ms)
   if v[1] == done and not v[2] then -- planted:record-keeps-its-end
     call('HSET', hash, 'x', clock() + left * 1000, 'd', left * 1000)
   end
+  if v[1] == shared then call('PEXPIRE', hash .. ':s', ms + 1) end -- planted:shares-outlive-the-hash
 end
 
 -- Remembers an id that has ended. A late duplicate of the acquire with this id may arrive later. If
