@@ -45,13 +45,13 @@ modules: ## all tests of the other modules; needs redis-server, PostgreSQL, PgBo
 .PHONY: lint
 lint: ## check style, imports, go.mod and, if luacheck is there, the scripts, in every module; zero findings
 	$(GO) test -count=1 ./internal/backend/redis/scripts
-	set -e; for m in . tools $(filter-out bench,$(MODULES)); do (cd $$m && $(GO) mod tidy -diff); done # not bench, see its go.mod
+	set -e; for m in . tools $(MODULES); do (cd $$m && $(GO) mod tidy -diff); done
 	set -e; for m in . $(MODULES); do (cd $$m && $(TOOL) golangci-lint run ./...); done
 
 .PHONY: fmt
 fmt: ## format the code and tidy each go.mod as lint wants it
 	set -e; for m in . $(MODULES); do (cd $$m && $(TOOL) golangci-lint fmt ./...); done
-	set -e; for m in . tools $(filter-out bench,$(MODULES)); do (cd $$m && $(GO) mod tidy); done
+	set -e; for m in . tools $(MODULES); do (cd $$m && $(GO) mod tidy); done
 
 .PHONY: examples
 examples: ## run the examples that need no server
@@ -79,5 +79,4 @@ fuzz: ## run each fuzz target for FUZZTIME (30s)
 
 .PHONY: bench
 bench: ## compare holdfast with other locks on a real server, into bench/RESULTS.md, FAULTS.md and chart.svg; takes an hour and a quiet machine
-	$(GO) -C bench run . -md RESULTS.md -svg chart.svg
-	$(GO) -C bench run . -scenario partition,lost-answer -md FAULTS.md
+	$(GO) -C bench run . -write .

@@ -20,8 +20,8 @@ const (
 	noteStep    = 18
 )
 
-// A throughput that is less than aboutEqual times another one counts as equal. One that is more
-// than ahead times another one is faster, beyond noise.
+// A throughput that is less than aboutEqual times another one is equal to it. One that is more than
+// ahead times another one is faster, beyond noise.
 const (
 	aboutEqual = 1.15
 	ahead      = 1.05
@@ -35,13 +35,11 @@ var chartScenarios = []struct{ name, title string }{
 	{"seq", "One goroutine alone"},
 }
 
-// chartLibraries are the bars of a scenario. Entries with the same class are one library with
-// different settings, and the chart shows only the fastest of them.
+// chartLibraries are the bars of a scenario. The chart has only the faster one of the two floors.
 var chartLibraries = []struct{ library, name, class string }{
 	{holdfastName, "holdfast", "holdfast"},
 	{"redsync", "redsync", "redsync"},
 	{"redislock", "redislock", "redislock"},
-	{patientName, "redislock", "redislock"},
 	{"rueidislock", "rueidislock", "rueidislock"},
 	{floorName, "SET NX", "floor"},
 	{pipelinedName, "pipelined SET NX", "floor"},
@@ -78,13 +76,6 @@ text { font: 14px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-s
 </style>
 `
 
-// measured describes how the figures of a chart were measured.
-type measured struct {
-	machine  string
-	rounds   int
-	versions map[string]string // of libraries, by their names
-}
-
 // bar is the throughput of a library in a scenario.
 type bar struct {
 	name, class string
@@ -97,39 +88,32 @@ type barGroup struct {
 	bars            []bar
 }
 
-// chart draws the figures of the report.
-func (r report) chart() string {
-	e := r.environment
-	e.load = nil
-	m := measured{machine: e.String(), rounds: r.options.rounds, versions: map[string]string{}}
-	for _, l := range libraries {
-		m.versions[l.name] = e.versions[l.module]
-	}
-	return chart(r.cells, m)
-}
-
-// chart draws the operations per second of each library, a group of bars for each scenario. The
-// scale is linear. The chart depends only on figures that are also in the tables.
-func chart(rs results, m measured) string {
+// chart draws the operations per second of each library, a group of bars for each scenario, or
+// returns "" without figures. The scale is linear. The chart depends only on figures that are also in
+// the tables.
+func chart(rs results, conditions string) string {
 	groups := barGroups(rs)
+	if len(groups) == 0 {
+		return ""
+	}
 	bottom, longest := chartTop, 10.0
 	for _, g := range groups {
 		bottom += groupHeight + barStep*len(g.bars)
 		longest = max(longest, g.bars[0].ops)
 	}
-	notes := m.notes()
 	scale := (chartWidth - chartLeft - chartRight) / longest
 	var b strings.Builder
-	height := bottom + 36 + noteStep*len(notes)
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-label="%s">`+"\n", chartWidth, height, chartTitle(groups))
+	height := bottom + 36 + noteStep*2
+	title := chartTitle(groups)
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-label="%s">`+"\n", chartWidth, height, title)
 	fmt.Fprintf(&b, "<!-- Written by make bench, and by its test with -update from the figures of RESULTS.md. -->\n%s", chartStyle)
 	fmt.Fprintf(&b, `<rect class="ground" width="%d" height="%d" rx="6"/>`+"\n", chartWidth, height)
-	fmt.Fprintf(&b, `<text class="title" x="10" y="28">%s</text>`+"\n", chartTitle(groups))
+	fmt.Fprintf(&b, `<text class="title" x="10" y="28">%s</text>`+"\n", title)
 	b.WriteString(`<text class="small" x="10" y="50">Lock and unlock with nothing in between, operations a second: longer is faster.</text>` + "\n")
 	var ticks []float64
 	for v := 0.0; v <= longest; v += tick(longest) {
 		ticks = append(ticks, v)
-		fmt.Fprintf(&b, `<text class="small" x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n", chartLeft+v*scale, bottom+16, whole(v))
+		fmt.Fprintf(&b, `<text class="small" x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n", chartLeft+v*scale, bottom+16, number(v))
 	}
 	y := chartTop
 	for _, g := range groups {
@@ -144,15 +128,26 @@ func chart(rs results, m measured) string {
 			y += barStep
 		}
 	}
-	for i, n := range notes {
-		fmt.Fprintf(&b, `<text class="small" x="10" y="%d">%s</text>`+"\n", bottom+44+noteStep*i, n)
+	for i, note := range []string{"SET NX: the least that a lock on Redis does, without a library. Settings, versions and more figures: bench/RESULTS.md", conditions} {
+		fmt.Fprintf(&b, `<text class="small" x="10" y="%d">%s</text>`+"\n", bottom+44+noteStep*i, note)
 	}
 	b.WriteString("</svg>\n")
 	return b.String()
 }
 
-func barGroups(rs results) []barGroup {
-	var groups []barGroup
+func drawBar(b *strings.Builder, g barGroup, r bar, y int, scale float64) {
+	bold := ""
+	if r.class == "holdfast" {
+		bold = ` class="bold"`
+	}
+	text := y + barHeight - 3
+	fmt.Fprintf(b, `<text%s x="%d" y="%d" text-anchor="end">%s</text>`+"\n", bold, chartLeft-8, text, r.name)
+	fmt.Fprintf(b, `<rect class="%s" x="%d" y="%d" width="%.1f" height="%d"><title>%s, %s: %s ops/s</title></rect>`+"\n",
+		r.class, chartLeft, y, r.ops*scale, barHeight, g.scenario, r.name, number(r.ops))
+	fmt.Fprintf(b, `<text%s x="%.1f" y="%d">%s</text>`+"\n", bold, chartLeft+r.ops*scale+6, text, number(r.ops))
+}
+
+func barGroups(rs results) (groups []barGroup) {
 	for _, s := range chartScenarios {
 		g := barGroup{scenario: s.name, title: s.title}
 		for _, l := range chartLibraries {
@@ -160,12 +155,14 @@ func barGroups(rs results) []barGroup {
 			if !ok {
 				continue
 			}
-			next := bar{l.name, l.class, math.Round(r.OpsPerS)} // as the tables have it
-			if i := slices.IndexFunc(g.bars, func(b bar) bool { return b.class == l.class }); i < 0 {
-				g.bars = append(g.bars, next)
-			} else if next.ops > g.bars[i].ops {
-				g.bars[i] = next
+			next := bar{l.name, l.class, math.Round(r.figures[ops])} // as the tables have it
+			if last := len(g.bars) - 1; last >= 0 && g.bars[last].class == l.class {
+				if next.ops > g.bars[last].ops {
+					g.bars[last] = next
+				}
+				continue
 			}
+			g.bars = append(g.bars, next)
 		}
 		if len(g.bars) > 0 {
 			slices.SortStableFunc(g.bars, func(a, b bar) int { return cmp.Compare(b.ops, a.ops) })
@@ -179,10 +176,8 @@ func barGroups(rs results) []barGroup {
 func chartTitle(groups []barGroup) string {
 	least := math.Inf(1)
 	for _, g := range groups {
-		if g.scenario == "hot" || g.scenario == "multi" {
-			if over := g.overNext(); over > 0 {
-				least = min(least, over)
-			}
+		if over := g.overNext(); over > 0 && (g.scenario == "hot" || g.scenario == "multi") {
+			least = min(least, over)
 		}
 	}
 	if math.IsInf(least, 1) || least < 2 {
@@ -205,8 +200,7 @@ func (g barGroup) lead() string {
 	default:
 		s = "holdfast is behind"
 	}
-	mine, _ := g.of("holdfast")
-	if floor, ok := g.of("floor"); ok && floor.ops > ahead*mine.ops {
+	if floor := g.of("floor"); floor.ops > ahead*g.of("holdfast").ops {
 		s += "; " + floor.name + " is faster"
 	}
 	return s
@@ -215,22 +209,21 @@ func (g barGroup) lead() string {
 // overNext is the throughput of holdfast as a multiple of that of the fastest other library. It is
 // 0 if one of them is missing or did nothing.
 func (g barGroup) overNext() float64 {
-	mine, ok := g.of("holdfast")
 	for _, b := range g.bars {
-		if ok && b.class != "holdfast" && b.class != "floor" && b.ops > 0 {
-			return mine.ops / b.ops
+		if b.class != "holdfast" && b.class != "floor" && b.ops > 0 {
+			return g.of("holdfast").ops / b.ops
 		}
 	}
 	return 0
 }
 
-func (g barGroup) of(class string) (bar, bool) {
-	for _, b := range g.bars {
-		if b.class == class {
-			return b, true
-		}
+// of returns the bar of a class, or the zero bar.
+func (g barGroup) of(class string) bar {
+	i := slices.IndexFunc(g.bars, func(b bar) bool { return b.class == class })
+	if i < 0 {
+		return bar{}
 	}
-	return bar{}, false
+	return g.bars[i]
 }
 
 // times formats a ratio. It rounds a ratio of 10 or more down to half a unit of its first digit,
@@ -238,7 +231,7 @@ func (g barGroup) of(class string) (bar, bool) {
 func times(ratio float64) string {
 	if ratio >= 10 {
 		half := math.Pow10(int(math.Log10(ratio))) / 2
-		return "about " + whole(math.Floor(ratio/half)*half) + " times"
+		return "about " + number(math.Floor(ratio/half)*half) + " times"
 	}
 	return fmt.Sprintf("%.1f times", math.Floor(ratio*10)/10)
 }
@@ -253,43 +246,4 @@ func tick(longest float64) float64 {
 		}
 	}
 	return 2 * unit
-}
-
-func drawBar(b *strings.Builder, g barGroup, r bar, y int, scale float64) {
-	bold := ""
-	if r.class == "holdfast" {
-		bold = ` class="bold"`
-	}
-	text := y + barHeight - 3
-	fmt.Fprintf(b, `<text%s x="%d" y="%d" text-anchor="end">%s</text>`+"\n", bold, chartLeft-8, text, r.name)
-	fmt.Fprintf(b, `<rect class="%s" x="%d" y="%d" width="%.1f" height="%d"><title>%s, %s: %s ops/s</title></rect>`+"\n",
-		r.class, chartLeft, y, r.ops*scale, barHeight, g.scenario, r.name, whole(r.ops))
-	fmt.Fprintf(b, `<text%s x="%.1f" y="%d">%s</text>`+"\n", bold, chartLeft+r.ops*scale+6, text, whole(r.ops))
-}
-
-// notes returns the lines below the chart: what was measured, and where.
-func (m measured) notes() []string {
-	var versions []string
-	for _, name := range []string{"redsync", "redislock", "rueidislock"} {
-		if v := m.versions[name]; v != "" {
-			versions = append(versions, name+" "+v)
-		}
-	}
-	settings := "settings and more scenarios: bench/RESULTS.md"
-	if len(versions) > 0 {
-		settings = strings.Join(versions, ", ") + "; " + settings
-	}
-	return []string{
-		"SET NX: the least that a lock on Redis does, without a library. Of two settings of a library, the faster one is drawn.",
-		settings,
-		fmt.Sprintf("%s, median of %s", m.machine, plural(m.rounds, "round")),
-	}
-}
-
-// whole formats v as an integer with commas.
-func whole(v float64) string {
-	if v < 100 {
-		return fmt.Sprintf("%.0f", v)
-	}
-	return number(v)
 }

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"syscall"
 	"time"
 
+	"github.com/holdfast-go/holdfast/bench/hotkey"
 	"github.com/holdfast-go/holdfast/bench/internal/wire"
 )
 
@@ -21,8 +21,8 @@ const childEnv = "HOLDFAST_BENCH_CHILD"
 // returns, some goroutines may still hang in their library; they end with the process.
 type task interface {
 	warmUp() error
-	open()  // the window opens
-	close() // the window closes
+	open() error // the window opens
+	close()      // the window closes
 	collect(*outcome)
 }
 
@@ -36,7 +36,7 @@ func childMain(in io.Reader, out io.Writer) int {
 		return 1
 	}
 	sent := new(wire.Counter)
-	w, err := newTask(j, sent)
+	t, err := newTask(j, sent)
 	meter := meter{sent: sent}
 	for {
 		a := answer{}
@@ -48,18 +48,18 @@ func childMain(in io.Reader, out io.Writer) int {
 		}
 		switch line := <-lines; line {
 		case warmUp:
-			err = w.warmUp()
+			err = t.warmUp()
 		case measure:
 			meter.start()
-			w.open()
+			err = t.open()
 		case giveBack:
-			if m, ok := w.(*memoryTask); ok {
+			if m, ok := t.(*memoryTask); ok {
 				err = m.giveBack()
 			}
 		case finish:
-			w.close()
+			t.close()
 			o := meter.stop()
-			w.collect(&o)
+			t.collect(&o)
 			if enc.Encode(answer{Outcome: &o}) != nil {
 				return 1
 			}
@@ -84,66 +84,46 @@ func readLines(in io.Reader) <-chan string {
 }
 
 func newTask(j job, sent *wire.Counter) (task, error) {
-	if j.Point.Kind == faultKind {
+	p := j.Point
+	s := setup{addr: j.Addr, cluster: j.Cluster, dial: sent.Dial, lease: p.Lease, limit: p.Limit}
+	if p.Kind == faultKind {
 		return newFaultTask(j)
 	}
-	lib, ok := libraryNamed(j.Library)
+	if p.Kind == asynqKind {
+		w, err := hotkey.NewWorker(j.Library, j.Queue, newClient(s), p.Load)
+		return asynqTask{w}, err
+	}
+	l, ok := libraryNamed(j.Library)
 	if !ok {
 		return nil, fmt.Errorf("bench: no library %q", j.Library)
 	}
-	s := setup{addr: j.Addr, cluster: j.Cluster, wire: sent, lease: j.Point.Lease, limit: j.Point.Limit}
-	if j.Point.Kind == holdKind {
-		s.passes = &passes{}
-	}
-	l, err := lib.open(s)
+	opened, err := l.open(s)
 	if err != nil {
 		return nil, err
 	}
-	if j.Point.Kind == memoryKind { // each key has one caller, so no witness is needed
-		return &memoryTask{holdTask{job: j, locker: l}}, nil
+	if p.Kind == memoryKind { // each key has one caller, so no witness is needed
+		return &memoryTask{job: j, locker: opened}, nil
+	}
+	if p.Kind == waitKind {
+		return &waitTask{job: j, locker: opened}, nil
 	}
 	seen, err := openWitness(j.Witness)
 	if err != nil {
 		return nil, err
 	}
-	switch j.Point.Kind {
-	case lockKind:
-		return newLockCrew(j, l, seen), nil
-	case holdKind:
-		return &holdTask{job: j, locker: l, witness: seen, passes: s.passes}, nil
-	case waitKind:
-		return &waitTask{job: j, locker: l}, nil
-	case httpKind:
-		h, err := newHandler(j, l)
-		if err != nil {
-			return nil, err
-		}
-		return newHTTPCrew(j, h, seen)
-	case hotKind:
-		if own, ok := l.(*holdfastLocker); ok {
-			return newHotTask(j, own, seen), nil
-		}
-	case rwKind:
-		if own, ok := l.(*holdfastLocker); ok {
-			return newRWTask(j, own, seen), nil
-		}
-	case anyKind:
-		if own, ok := l.(*holdfastLocker); ok {
-			return newAnyCrew(j, own, seen), nil
-		}
-	case reentryKind, onceKind:
-		own, ok := l.(*holdfastLocker)
-		if !ok {
-			break
-		}
-		if j.Point.Kind == onceKind {
-			return newOnceCrew(j, own, seen), nil
-		}
-		return newReentryCrew(j, own, seen)
-	case faultKind, memoryKind: // handled above
+	if own, ok := opened.(*holdfastLocker); ok && p.Kind == httpKind {
+		return newHotTask(j, own, seen), nil
 	}
-	return nil, fmt.Errorf("bench: no task %q for %s", j.Point.Kind, j.Library)
+	return newLockCrew(j, opened, seen), nil
 }
+
+// asynqTask serves the queue from open on.
+type asynqTask struct{ worker *hotkey.Worker }
+
+func (asynqTask) warmUp() error        { return nil }
+func (t asynqTask) open() error        { return t.worker.Start() }
+func (asynqTask) close()               {}
+func (t asynqTask) collect(o *outcome) { o.Tasks = t.worker.Tally() }
 
 // meter measures the resources that this process uses.
 type meter struct {
@@ -157,19 +137,11 @@ func (m *meter) start() { m.base, m.began = m.read(), time.Now() }
 func (m *meter) stop() outcome {
 	window := time.Since(m.began)
 	o := m.read()
-	return outcome{
-		Window: window, CPU: o.CPU - m.base.CPU, Mallocs: o.Mallocs - m.base.Mallocs,
-		Commands: o.Commands - m.base.Commands, Trips: o.Trips - m.base.Trips, Extra: figures{},
-	}
+	return outcome{Window: window, CPU: o.CPU - m.base.CPU, Commands: o.Commands - m.base.Commands, Extra: figures{}}
 }
 
 func (m *meter) read() outcome {
 	var use syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &use) // fails only for a bad argument
-	var mem runtime.MemStats
-	runtime.ReadMemStats(&mem)
-	return outcome{
-		CPU:     time.Duration(use.Utime.Nano() + use.Stime.Nano()),
-		Mallocs: int64(mem.Mallocs), Commands: m.sent.Commands.Load(), Trips: m.sent.Trips.Load(),
-	}
+	return outcome{CPU: time.Duration(use.Utime.Nano() + use.Stime.Nano()), Commands: m.sent.Commands.Load()}
 }

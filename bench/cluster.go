@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/holdfast-go/holdfast/bench/internal/redisd"
 )
 
@@ -112,17 +110,4 @@ func (s *server) clusterAddrs() []string {
 		addrs = append(addrs, node.addr)
 	}
 	return addrs
-}
-
-// newClusterClient returns the go-redis client of a library on a Cluster.
-func newClusterClient(s setup) redis.UniversalClient {
-	return redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.cluster, Dialer: s.wire.Dial})
-}
-
-// addrs returns the initial addresses of a client.
-func (s setup) addrs() []string {
-	if len(s.cluster) > 0 {
-		return s.cluster
-	}
-	return []string{s.addr}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -23,7 +22,7 @@ func TestCluster(t *testing.T) {
 	if len(addrs) != primaries {
 		t.Fatalf("nodes %v", addrs)
 	}
-	rdb := newClient(setup{addr: c.addr, cluster: addrs, wire: new(wire.Counter)})
+	rdb := newClient(setup{addr: c.addr, cluster: addrs, dial: new(wire.Counter).Dial})
 	defer rdb.Close()
 	for i := range 300 {
 		if err := rdb.Set(t.Context(), fmt.Sprint("key", i), "x", 0).Err(); err != nil {
@@ -61,34 +60,25 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// Each library completes operations on a Cluster, without a violation.
+// Each library completes operations on a Cluster.
 func TestClusterScenario(t *testing.T) {
-	newServer(t)
-	var out strings.Builder
-	if err := bench(t.Context(), []string{"-scenario", "par-cluster", "-for", "200ms", "-rounds", "1", "-json"}, &out, t.Output()); err != nil {
-		t.Fatal(err)
-	}
-	n := 0
-	for line := range strings.Lines(out.String()) {
-		var r result
-		if err := json.Unmarshal([]byte(line), &r); err != nil {
-			t.Fatal(err)
-		}
-		if n++; r.OpsPerS < 1 || r.CmdsPerOp < 1 || r.Violations != 0 {
-			t.Errorf("implausible: %s", line)
+	r := measured(t, "-scenario", "par-cluster")
+	for _, one := range r.results {
+		if one.get(ops) < 1 || one.get(commands) < 1 {
+			t.Errorf("implausible: %+v", one)
 		}
 	}
-	if n != 6 {
-		t.Errorf("%d libraries, want 6", n)
+	if n := len(r.results); n != len(locks) {
+		t.Errorf("%d libraries, want %d", n, len(locks))
 	}
 }
 
-// Without a Cluster the scenario is reported as not measured, and run returns no error.
+// Without a Cluster the scenario is a failure of the run, and measure returns no error.
 func TestClusterMissing(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	s, _ := scenarioNamed("par-cluster")
 	var r report
-	if err := r.run(t.Context(), &server{}, s, io.Discard); err != nil {
+	if err := r.measure(t.Context(), &server{}, s, io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	if len(r.failures) != 1 || !strings.Contains(r.failures[0], "par-cluster: bench: no Redis Cluster") || r.broken == nil {

@@ -16,10 +16,8 @@ const (
 	over
 )
 
-const (
-	longWait = 10 * time.Second // a call that waits longer counts as unserved
-	grace    = 2 * time.Second  // for workers to return at the end; a worker that does not hangs in its library
-)
+// grace is the time for workers to return at the end. A worker that does not hangs in its library.
+const grace = 2 * time.Second
 
 // turn is one operation of a worker. It calls granted when it has acquired the key.
 type turn func(ctx context.Context, w *worker) error
@@ -31,7 +29,6 @@ type crew struct {
 	window  time.Duration
 	workers []*worker
 	turn    turn
-	pairs   bool // a turn is timed from its call to its return
 	witness *witness
 	ctx     context.Context //nolint:containedctx // from warmUp to close, which the parent calls
 	cancel  context.CancelFunc
@@ -60,32 +57,19 @@ func newLockCrew(j job, l locker, seen *witness) *crew {
 		first += p.workersOf(i)
 	}
 	c := newCrew(p.workersOf(j.Process), seen, func(ctx context.Context, w *worker) error {
-		key := p.keyOf(first + w.index)
+		key := (first + w.index) % p.Keys
 		h, err := l.lock(ctx, keys[key])
 		if err != nil {
 			return err
 		}
-		w.granted(1)
+		w.granted()
 		w.inside(key, p.Inside)
 		return h.unlock(context.Background()) // a held lock is released also after the end of the run
 	})
 	for _, w := range c.workers {
 		w.limit = p.Limit
 	}
-	c.pairs = p.Pairs
 	return c
-}
-
-// keyOf returns the next key of worker i. If Shared is set, that percentage of the operations uses
-// the last key.
-func (p point) keyOf(i int) int {
-	if p.Shared == 0 {
-		return i % p.Keys
-	}
-	if rand.IntN(100) < p.Shared {
-		return p.Keys - 1
-	}
-	return i % (p.Keys - 1)
 }
 
 func (c *crew) warmUp() error {
@@ -95,9 +79,10 @@ func (c *crew) warmUp() error {
 	return nil
 }
 
-func (c *crew) open() {
+func (c *crew) open() error {
 	c.began = time.Now()
 	c.phase.Store(measuring)
+	return nil
 }
 
 // close first ends the measurement, and then computes its duration, so that no call that is served
@@ -127,22 +112,16 @@ func (c *crew) collect(o *outcome) {
 	case <-back:
 	case <-time.After(grace):
 	}
-	var pairs waits
 	for i, w := range c.workers {
-		pairs.mergeHistogram(&w.pairs)
 		o.Ops += w.ops
-		o.Errors += w.failed
 		o.Inside += w.spent
 		o.Waits.mergeHistogram(&w.waits)
 		if pending[i] > 0 {
 			o.Waits.add(pending[i])
 		}
-		if w.unserved(pending[i], c.window) {
+		if w.ops == 0 && pending[i] > 0 {
 			o.Unserved++
 		}
-	}
-	if len(pairs.Counts) > 0 { // a short run may have no pair
-		o.Extra[pairP50US], o.Extra[pairP99US] = us(pairs.quantile(0.5)), us(pairs.quantile(0.99))
 	}
 	o.Violations = c.witness.violations.Load()
 }
@@ -167,37 +146,28 @@ type worker struct {
 	within atomic.Bool  // inside a critical section
 	turns  int
 	waits  histogram
-	pairs  histogram
 	ops    int64
-	failed int64
 	spent  time.Duration
 }
 
 func (w *worker) work() {
 	c := w.crew
 	for c.phase.Load() != over {
-		start := time.Now()
-		w.since.Store(start.UnixNano())
+		w.since.Store(time.Now().UnixNano())
 		for c.turn(c.ctx, w) != nil { // a failed try is part of the wait
 			if c.phase.Load() == over {
 				return
 			}
-			if c.phase.Load() == measuring {
-				w.failed++
-			}
 			time.Sleep(time.Millisecond)
-		}
-		if c.pairs && c.phase.Load() == measuring {
-			w.pairs.add(time.Since(start))
 		}
 	}
 }
 
-// granted ends the wait and counts n operations that shared it.
-func (w *worker) granted(n int64) {
+// granted ends the wait and counts the operation.
+func (w *worker) granted() {
 	if w.crew.phase.Load() == measuring {
-		w.ops += n
-		w.waits.add(time.Duration((time.Now().UnixNano() - w.since.Load()) / n))
+		w.ops++
+		w.waits.add(time.Duration(time.Now().UnixNano() - w.since.Load()))
 	}
 	w.since.Store(0)
 }
@@ -225,13 +195,4 @@ func (w *worker) inside(key int, d time.Duration) {
 	if counted {
 		w.crew.witness.leave(key, w.limit)
 	}
-}
-
-// unserved reports whether a call of the worker waited for longer than longWait. In a window
-// shorter than longWait, it reports whether the worker was never served and waits at the end.
-func (w *worker) unserved(pending, window time.Duration) bool {
-	if window >= longWait {
-		return max(w.waits.max, pending) > longWait
-	}
-	return w.ops == 0 && pending > 0
 }

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,10 +20,10 @@ import (
 const (
 	leastWork, mostWork   = 20 * time.Millisecond, 50 * time.Millisecond  // of a handler
 	leastPause, mostPause = 50 * time.Millisecond, 150 * time.Millisecond // between two requests of a measured client
-	hotPause              = time.Second                                   // at most, after a request for the hot key was served
-	hotSettle             = 3 * time.Second                               // until the first clients of the hot key have waited and repeated their requests
+	hotClients            = 1000
+	hotPause              = time.Second     // at most, after a request for the hot key was served
+	hotSettle             = 3 * time.Second // until the first clients of the hot key have waited and repeated their requests
 
-	workHeader   = "Bench-Work-Us"
 	noMaxWaiting = 1_000_000
 )
 
@@ -33,21 +32,18 @@ const (
 // client that gets a 409 repeats its request after Retry-After.
 type hotTask struct {
 	*crew
-	clients int // of the hot key
+	clients int // of the hot key, whose number is hotKey
 	hotKey  int
 	target  string
 	client  *http.Client
 
 	present, mostPresent atomic.Int64 // requests for the hot key in the server
 	served, refused      atomic.Int64 // in the window, of the hot key
-
-	mu     sync.Mutex
-	beyond histogram // time of the measured requests beyond their handlers
 }
 
 // newHotTask starts the server, which ends with the process.
 func newHotTask(j job, l *holdfastLocker, seen *witness) *hotTask {
-	t := &hotTask{clients: j.Point.Hot, hotKey: j.Point.Keys - 1}
+	t := &hotTask{clients: hotClients, hotKey: j.Point.Keys - 1}
 	var o httpmw.ExclusiveOptions
 	switch j.Library {
 	case quietName:
@@ -59,7 +55,7 @@ func newHotTask(j job, l *holdfastLocker, seen *witness) *hotTask {
 		return guard.Key{Class: "account", ID: j.Prefix + r.PathValue("key")}, nil
 	}
 	mux := http.NewServeMux()
-	mux.Handle("POST /{key}", t.counted(limited(j.Point.Most, httpmw.Exclusive(l.locks, key, o)(handler(seen)))))
+	mux.Handle("POST /{key}", t.counted(atMost(j.Point.Most, httpmw.Exclusive(l.locks, key, o)(handler(seen)))))
 	t.target = httptest.NewServer(mux).URL
 	clients := j.Point.Workers + t.clients
 	t.client = &http.Client{Transport: &http.Transport{MaxIdleConns: clients, MaxIdleConnsPerHost: clients}}
@@ -67,23 +63,20 @@ func newHotTask(j job, l *holdfastLocker, seen *witness) *hotTask {
 	return t
 }
 
-// handler works for a while, and reports the duration to the client.
+// handler works for a while.
 func handler(seen *witness) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		start := time.Now()
 		key, _ := strconv.Atoi(r.PathValue("key"))
 		if seen.enter(key, 0) {
 			defer seen.leave(key, 0)
 		}
 		time.Sleep(between(leastWork, mostWork))
-		w.Header().Set(workHeader, strconv.FormatInt(time.Since(start).Microseconds(), 10))
 		w.WriteHeader(http.StatusCreated)
 	})
 }
 
-// limited admits at most n requests to next at once, in the order of their arrival. The others
-// wait.
-func limited(n int, next http.Handler) http.Handler {
+// atMost admits at most n requests to next at once, in the order of their arrival. The others wait.
+func atMost(n int, next http.Handler) http.Handler {
 	if n == 0 {
 		return next
 	}
@@ -111,66 +104,50 @@ func (t *hotTask) counted(next http.Handler) http.Handler {
 	})
 }
 
-// post sends one request. It returns the duration of the handler or, if the key is busy, the time
-// until the next try.
-func (t *hotTask) post(ctx context.Context, key int) (work, again time.Duration, err error) {
+// post sends one request. If the key is busy, it returns the time until the next try.
+func (t *hotTask) post(ctx context.Context, key int) (again time.Duration, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, fmt.Sprintf("%s/%d", t.target, key), http.NoBody)
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
 	res, err := t.client.Do(r)
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
 	defer res.Body.Close()
 	if _, err := io.Copy(io.Discard, res.Body); err != nil {
-		return 0, 0, err
-	}
-	number := func(header string) time.Duration {
-		n, numberErr := strconv.Atoi(res.Header.Get(header))
-		if numberErr != nil {
-			err = fmt.Errorf("bench: %s, %s: %w", res.Status, header, numberErr)
-		}
-		return time.Duration(n)
+		return 0, err
 	}
 	switch res.StatusCode {
 	case http.StatusCreated:
-		work = number(workHeader) * time.Microsecond
+		return 0, nil
 	case http.StatusConflict:
-		again = number("Retry-After") * time.Second
-	default:
-		err = fmt.Errorf("bench: the response is %s", res.Status)
+		seconds, err := strconv.Atoi(res.Header.Get("Retry-After"))
+		return time.Duration(seconds) * time.Second, err
 	}
-	return work, again, err
+	return 0, fmt.Errorf("bench: the response is %s", res.Status)
 }
 
 // turn is a pause and one measured request.
 func (t *hotTask) turn(ctx context.Context, w *worker) error {
 	w.since.Store(0)
 	time.Sleep(between(leastPause, mostPause))
-	start := time.Now()
-	w.since.Store(start.UnixNano())
-	work, again, err := t.post(ctx, w.index)
-	switch {
-	case err != nil:
-		return err
-	case again > 0:
-		return fmt.Errorf("bench: key %d is busy", w.index)
+	w.since.Store(time.Now().UnixNano())
+	again, err := t.post(ctx, w.index)
+	if again > 0 {
+		err = fmt.Errorf("bench: key %d is busy", w.index)
 	}
-	if t.phase.Load() == measuring {
-		t.mu.Lock()
-		t.beyond.add(time.Since(start) - work)
-		t.mu.Unlock()
+	if err == nil {
+		w.granted()
 	}
-	w.granted(1)
-	return nil
+	return err
 }
 
 // want runs one client of the hot key.
 func (t *hotTask) want() {
 	time.Sleep(between(0, hotPause)) // clients do not start all at once
 	for t.ctx.Err() == nil {
-		_, again, err := t.post(t.ctx, t.hotKey)
+		again, err := t.post(t.ctx, t.hotKey)
 		if err == nil && t.phase.Load() == measuring {
 			if again > 0 {
 				t.refused.Add(1)
@@ -196,17 +173,14 @@ func (t *hotTask) warmUp() error {
 	return nil
 }
 
-func (t *hotTask) open() {
+func (t *hotTask) open() error {
 	t.mostPresent.Store(t.present.Load())
-	t.crew.open()
+	return t.crew.open()
 }
 
 func (t *hotTask) collect(o *outcome) {
 	t.crew.collect(o)
-	var beyond waits
-	beyond.mergeHistogram(&t.beyond)
-	o.Extra[beyondP50US], o.Extra[beyondP99US] = us(beyond.quantile(0.5)), us(beyond.quantile(0.99))
-	o.Extra[hotServedS], o.Extra[hotRefusedS] = float64(t.served.Load())/o.Window.Seconds(), float64(t.refused.Load())/o.Window.Seconds()
+	o.Extra[hotServed], o.Extra[hotRefused] = float64(t.served.Load())/o.Window.Seconds(), float64(t.refused.Load())/o.Window.Seconds()
 	o.Extra[hotPresent] = float64(t.mostPresent.Load())
 }
 

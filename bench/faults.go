@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -17,19 +16,9 @@ import (
 // faultTask runs all trials of one point for one contender at once, because trials mostly wait.
 type faultTask struct {
 	job    job
-	who    contender
 	trials []*trial
 	ctx    context.Context //nolint:containedctx // from open to the end of the process
 	ended  sync.WaitGroup
-}
-
-func newFaultTask(j job) (*faultTask, error) {
-	who, ok := contenderNamed(j.Library)
-	if !ok {
-		return nil, fmt.Errorf("bench: no contender %q", j.Library)
-	}
-	redis.SetLogger(quiet{})
-	return &faultTask{job: j, who: who, ctx: context.Background()}, nil
 }
 
 // quiet is the logger of go-redis in a process whose network fails on purpose.
@@ -37,28 +26,32 @@ type quiet struct{}
 
 func (quiet) Printf(context.Context, string, ...any) {}
 
-// warmUp makes the clients. One of them runs all commands once, so that Redis knows the scripts.
-func (t *faultTask) warmUp() error {
-	p := t.job.Point
+func newFaultTask(j job) (*faultTask, error) {
+	redis.SetLogger(quiet{})
+	t := &faultTask{job: j, ctx: context.Background()}
+	p := j.Point
 	for i := range p.Workers {
 		n := &link{}
-		a, err := t.who.open(n, t.job.Addr, p.Lease)
+		a, err := openContender(j.Library, n, j.Addr, p.Lease)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		b, err := t.who.open(&link{}, t.job.Addr, p.Lease)
+		b, err := openContender(j.Library, &link{}, j.Addr, p.Lease)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		tr := &trial{point: p, key: fmt.Sprintf("%s%d.", t.job.Prefix, i), net: n, a: a, b: b}
-		tr.after = momentOf(i, p.Workers, p.Lease)
-		t.trials = append(t.trials, tr)
+		t.trials = append(t.trials, &trial{point: p, key: fmt.Sprintf("%s%d.", j.Prefix, i), net: n, a: a, b: b, after: momentOf(i, p.Workers, p.Lease)})
 	}
+	return t, nil
+}
+
+// warmUp makes one of the clients run all commands once, so that Redis knows the scripts.
+func (t *faultTask) warmUp() error {
 	_, release, err := lockFor(t.ctx, callerTime, t.trials[0].a, t.job.Prefix+"rehearsal")
 	if err != nil {
-		return fmt.Errorf("bench: %s cannot lock a free key: %w", t.who.name, err)
+		return fmt.Errorf("bench: %s cannot lock a free key: %w", t.job.Library, err)
 	}
-	time.Sleep(p.Lease * 6 / 10) // longer than any library waits before its first renewal
+	time.Sleep(t.job.Point.Lease * 6 / 10) // longer than any library waits before its first renewal
 	return release()
 }
 
@@ -73,7 +66,7 @@ func momentOf(i, n int, lease time.Duration) time.Duration {
 
 // open starts the trials one after another, within one lease. If all clients started at once, the
 // load could exceed the timeouts of some libraries, which are only milliseconds.
-func (t *faultTask) open() {
+func (t *faultTask) open() error {
 	part := t.job.Point.Lease / time.Duration(len(t.trials))
 	for i, tr := range t.trials {
 		begin := part*time.Duration(i) + rand.N(part)
@@ -82,6 +75,7 @@ func (t *faultTask) open() {
 			tr.run(t.ctx)
 		})
 	}
+	return nil
 }
 
 func (t *faultTask) close() {}
@@ -97,99 +91,75 @@ func (t *faultTask) collect(o *outcome) {
 
 // sumUp combines the findings of all trials of a point.
 func sumUp(fs []finding, o *outcome) {
-	o.Extra = figures{}
+	f := figures{inconclusive: 0, untold: 0, neverB: 0}
+	o.Extra = f
 	var good []finding
-	why := map[string]int{}
-	for _, f := range fs {
-		if f.inconclusive != "" {
-			why[f.inconclusive]++
+	var why []string
+	for _, one := range fs {
+		if one.inconclusive != "" {
+			f[inconclusive]++
+			why = append(why, one.inconclusive)
 			continue
 		}
-		good = append(good, f)
-		if f.together > 0 {
+		good = append(good, one)
+		if one.together > 0 {
 			o.Violations++
 		}
-		if f.untold {
-			o.Extra[untold]++
+		if one.untold {
+			f[untold]++
 		}
-		if f.bNever {
-			o.Extra[neverB]++
+		if one.bNever {
+			f[neverB]++
 		}
 	}
-	o.Extra[conclusive], o.Extra[inconclusive] = float64(len(good)), float64(len(fs)-len(good))
-	spread(o.Extra, togetherS, good, func(f finding) (time.Duration, bool) { return f.together, true })
-	spread(o.Extra, toldS, good, func(f finding) (time.Duration, bool) { return f.told, f.hasTold })
-	spread(o.Extra, grantedS, good, func(f finding) (time.Duration, bool) { return f.bAfter, !f.bNever })
-	spread(o.Extra, stuckS, good, func(f finding) (time.Duration, bool) { return f.stuck, true })
-	o.Said = saidOf(good)
-	for reason, n := range why {
-		o.Said = strings.TrimPrefix(o.Said+fmt.Sprintf("; inconclusive: %d × %s", n, reason), "; ")
+	if len(good) == 0 {
+		o.Said = strings.Join(why, ", ")
+		return
 	}
+	together := seconds(good, func(f finding) (time.Duration, bool) { return f.together, true })
+	f[togetherMedian], f[togetherWorst] = summary(together).Center, slices.Max(together)
+	f[stuckWorst] = slices.Max(seconds(good, func(f finding) (time.Duration, bool) { return f.stuck, true }))
+	if told := seconds(good, func(f finding) (time.Duration, bool) { return f.told, f.hasTold }); len(told) > 0 {
+		f[toldMedian] = summary(told).Center
+	}
+	if after := seconds(good, func(f finding) (time.Duration, bool) { return f.bAfter, !f.bNever }); len(after) > 0 {
+		f[grantedWorst] = slices.Max(after)
+	}
+	o.Said = strings.Join(append(saidOf(good), why...), "; ")
 }
 
-// spread adds the median, the least and the greatest value of the findings, in seconds.
-func spread(to figures, name string, fs []finding, get func(finding) (time.Duration, bool)) {
-	var vs []float64
+func seconds(fs []finding, get func(finding) (time.Duration, bool)) (vs []float64) {
 	for _, f := range fs {
 		if d, ok := get(f); ok {
 			vs = append(vs, d.Seconds())
 		}
 	}
-	if len(vs) == 0 {
-		return
-	}
-	slices.Sort(vs)
-	to[name+medianOf], to[name+leastOf], to[name+worstOf] = (vs[(len(vs)-1)/2]+vs[len(vs)/2])/2, vs[0], vs[len(vs)-1]
+	return vs
 }
 
-// saidOf returns the different results for A's callers, each with its median time. The most
-// frequent result is the first.
-func saidOf(fs []finding) string {
+// saidOf returns the different results for A's callers, each with its median time in seconds. The
+// most frequent result is the first. If there are several, each has its number.
+func saidOf(fs []finding) (parts []string) {
 	groups := map[string][]finding{}
 	for _, f := range fs {
 		if f.said != "" {
 			groups[f.said] = append(groups[f.said], f)
 		}
 	}
-	var parts []string
-	for _, g := range byCount(groups) {
-		times := figures{}
-		spread(times, "", g, func(f finding) (time.Duration, bool) { return f.saidAfter, true })
-		text := g[0].phrase(times[medianOf])
-		if len(groups) > 1 {
+	all := make([][]finding, 0, len(groups))
+	for _, g := range groups {
+		all = append(all, g)
+	}
+	slices.SortFunc(all, func(a, b []finding) int { return cmp.Or(len(b)-len(a), strings.Compare(a[0].said, b[0].said)) })
+	for _, g := range all {
+		text := g[0].said
+		if text != kept && text != nothing {
+			text += " " + brief(summary(seconds(g, func(f finding) (time.Duration, bool) { return f.saidAfter, true })).Center)
+		}
+		if len(all) > 1 {
 			text = fmt.Sprintf("%d × %s", len(g), text)
 		}
 		parts = append(parts, text)
 	}
-	return strings.Join(parts, "; ")
-}
-
-func byCount(groups map[string][]finding) [][]finding {
-	var all [][]finding
-	for _, g := range groups {
-		all = append(all, g)
-	}
-	slices.SortFunc(all, func(a, b []finding) int {
-		return cmp.Or(len(b)-len(a), strings.Compare(a[0].said, b[0].said))
-	})
-	return all
-}
-
-var (
-	errInconclusive = errors.New("bench: inconclusive")
-	errNeverGranted = errors.New("bench: never granted")
-)
-
-// doubt returns an error for a cell with an inconclusive trial. It also returns an error if B was
-// never granted the key, unless the cell is that of a peer.
-func (r result) doubt() error {
-	where := strings.TrimSpace(r.Scenario+" "+r.Point) + ", " + r.Library
-	all := r.Figures[inconclusive] + r.Figures[conclusive]
-	if n := r.Figures[inconclusive]; n > 0 {
-		return fmt.Errorf("%w: %s: %v rounds of %v: %s", errInconclusive, where, n, all, r.Said)
-	}
-	if l, _ := libraryNamed(r.Library); !l.peer && r.Figures[neverB] > 0 {
-		return fmt.Errorf("%w: %s: in %v rounds of %v", errNeverGranted, where, r.Figures[neverB], all)
-	}
-	return nil
+	return parts
 }

@@ -16,13 +16,12 @@ const floorLease = 30 * time.Second
 
 var compareAndDelete = redis.NewScript(`if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) end return 0`)
 
-// newClient returns the go-redis client of a library, with its defaults. It counts the commands
-// that it sends.
+// newClient returns the go-redis client of a library, with its defaults.
 func newClient(s setup) redis.UniversalClient {
 	if len(s.cluster) > 0 {
-		return newClusterClient(s)
+		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.cluster, Dialer: s.dial})
 	}
-	return redis.NewClient(&redis.Options{Addr: s.addr, Dialer: s.wire.Dial})
+	return redis.NewClient(&redis.Options{Addr: s.addr, Dialer: s.dial, ContextTimeoutEnabled: s.timeouts})
 }
 
 // floor is the minimal lock on Redis, as in most programs that do not use a library.

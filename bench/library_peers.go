@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"math"
 	"net"
 	"time"
@@ -34,6 +35,15 @@ func (l redsyncLocker) lock(ctx context.Context, key string) (held, error) {
 
 type redsyncHeld struct{ m *redsync.Mutex }
 
+var errNotExtended = errors.New("bench: not extended")
+
+func (h redsyncHeld) renew(ctx context.Context, _ time.Duration) error {
+	if ok, err := h.m.ExtendContext(ctx); err != nil || !ok {
+		return errors.Join(errNotExtended, err)
+	}
+	return nil
+}
+
 func (h redsyncHeld) unlock(ctx context.Context) error {
 	_, err := h.m.UnlockContext(ctx)
 	return err
@@ -46,19 +56,11 @@ type redislockLocker struct {
 }
 
 func openRedislock(s setup) (locker, error) {
-	return newRedislock(s, 10*time.Millisecond), nil
-}
-
-func openPatientRedislock(s setup) (locker, error) {
-	return newRedislock(s, 100*time.Millisecond), nil
-}
-
-func newRedislock(s setup, backoff time.Duration) redislockLocker {
 	return redislockLocker{
 		client:  redislock.New(newClient(s)),
 		lease:   cmp.Or(s.lease, 30*time.Second),
-		options: &redislock.Options{RetryStrategy: redislock.LinearBackoff(backoff)}, // without state: it can be shared
-	}
+		options: &redislock.Options{RetryStrategy: redislock.LinearBackoff(cmp.Or(s.pause, 10*time.Millisecond))}, // without state: it can be shared
+	}, nil
 }
 
 func (l redislockLocker) lock(ctx context.Context, key string) (held, error) {
@@ -73,6 +75,10 @@ type redislockHeld struct{ lock *redislock.Lock }
 
 func (h redislockHeld) unlock(ctx context.Context) error { return h.lock.Release(ctx) }
 
+func (h redislockHeld) renew(ctx context.Context, lease time.Duration) error {
+	return h.lock.Refresh(ctx, lease, nil)
+}
+
 type rueidislockLocker struct{ locks rueidislock.Locker }
 
 func openRueidislock(s setup) (locker, error) {
@@ -80,7 +86,7 @@ func openRueidislock(s setup) (locker, error) {
 		ClientOption: rueidis.ClientOption{
 			InitAddress: s.addrs(),
 			DialCtxFn: func(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
-				return s.wire.Dial(ctx, "tcp", addr)
+				return s.dial(ctx, "tcp", addr)
 			},
 		},
 		KeyMajority:    1,
@@ -94,16 +100,22 @@ func openRueidislock(s setup) (locker, error) {
 }
 
 func (l rueidislockLocker) lock(ctx context.Context, key string) (held, error) {
-	_, cancel, err := l.locks.WithContext(ctx, key)
+	work, cancel, err := l.locks.WithContext(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	return rueidislockHeld(cancel), nil
+	return &rueidislockHeld{work, cancel}, nil
 }
 
-type rueidislockHeld context.CancelFunc
+type rueidislockHeld struct {
+	ctx    context.Context //nolint:containedctx // of the lock
+	cancel context.CancelFunc
+}
 
-func (h rueidislockHeld) unlock(context.Context) error {
-	h()
+// unlock returns nil, because rueidislock does not report the result.
+func (h *rueidislockHeld) unlock(context.Context) error {
+	h.cancel()
 	return nil
 }
+
+func (h *rueidislockHeld) work() context.Context { return h.ctx }

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"syscall"
@@ -144,30 +143,22 @@ func TestLinkTrap(t *testing.T) {
 // On a real server, with short leases: the measurement finds the overlap of a library that cancels
 // its ctx late. holdfast has no overlap, and a lost reply costs it at least half a second.
 func TestFaultsSmoke(t *testing.T) {
-	if _, err := exec.LookPath("redis-server"); err != nil {
-		t.Skip("no redis-server")
-	}
 	t.Parallel()
-	s := scenario{name: "short", fixed: 7500 * time.Millisecond, single: true}
+	srv := newServer(t)
+	s := scenario{name: "short", kind: faultKind, fixed: 7500 * time.Millisecond, rounds: 1, libraries: []string{"redislock+timeouts", holdfastName}}
 	for _, m := range []moment{partition, loseAcquire} {
-		s.points = append(s.points, point{Name: string(m), Kind: faultKind, Procs: 1, Workers: 3, Keys: 1, Lease: 2 * time.Second, Moment: m})
+		s.points = append(s.points, point{Name: string(m), Procs: 1, Workers: 3, Keys: 1, Lease: 2 * time.Second, Moment: m})
 	}
-	srv, err := startServer(t.Context(), "")
-	if err != nil {
+	r := report{options: options{rounds: 1}}
+	if err := errors.Join(r.measure(t.Context(), srv, s, t.Output()), r.broken); err != nil {
 		t.Fatal(err)
 	}
-	defer srv.close()
-	r := report{options: options{window: time.Second, only: []string{"redislock", holdfastName}}}
-	var progress strings.Builder
-	if err := errors.Join(r.measureFaults(t.Context(), srv, s, &progress), r.broken, r.cells.violated()); err != nil {
-		t.Fatalf("%v\n%s", err, progress.String())
-	}
-	late, ok1 := r.cells.get("short", string(partition), "redislock+watchdog+timeouts")
-	mine, ok2 := r.cells.get("short", string(loseAcquire), holdfastName)
-	if !ok1 || late.Violations == 0 {
+	late, ok1 := r.results.get("short", string(partition), "redislock+timeouts")
+	mine, ok2 := r.results.get("short", string(loseAcquire), holdfastName)
+	if !ok1 || late.get(violations) == 0 || !(late.get(togetherWorst) > 0) {
 		t.Errorf("the overlap was not found: %+v", late)
 	}
-	if v := mine.Figures[stuckS+leastOf]; !ok2 || v < 0.2 || !strings.Contains(mine.Said, "the key") {
+	if !ok2 || mine.get(stuckWorst) < 0.2 || !strings.Contains(mine.said, "key") {
 		t.Errorf("the lost reply was not found: %+v", mine)
 	}
 }

@@ -2,15 +2,15 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"sync"
 	"syscall"
-	"time"
 )
 
 func main() {
@@ -34,34 +34,48 @@ func bench(ctx context.Context, args []string, out, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	srv, err := startServer(ctx, o.redis)
+	if o.list {
+		list(out)
+		return nil
+	}
+	r, err := measureAll(ctx, o, progress)
 	if err != nil {
 		return err
 	}
+	return errors.Join(r.write(out), r.broken)
+}
+
+// report has the results, with the options and the environment.
+type report struct {
+	options     options
+	environment environment
+	results     results
+	failures    []string // runs without a result
+	broken      error    // failures of holdfast or of the floor: the program fails too
+}
+
+func measureAll(ctx context.Context, o options, progress io.Writer) (report, error) {
+	srv, err := startServer(ctx, o.redis)
+	if err != nil {
+		return report{}, err
+	}
 	defer srv.close()
-	fmt.Fprintf(progress, "bench: this takes about %v\n", o.estimate())
 	r := report{options: o, environment: newEnvironment(srv.version(ctx))}
 	for _, s := range o.scenarios {
-		if err := r.run(ctx, srv, s, progress); err != nil {
-			return err
+		if err := r.measure(ctx, srv, s, progress); err != nil {
+			return report{}, err
 		}
 	}
 	r.environment.readLoad()
-	if err := r.write(out); err != nil {
-		return err
-	}
-	return errors.Join(r.cells.violated(), r.broken)
+	return r, nil
 }
 
-// run measures s on srv, behind a proxy if s has a delay, or on a Cluster that it starts. If the
-// Cluster does not start, the other scenarios are still measured.
-func (r *report) run(ctx context.Context, srv *server, s scenario, progress io.Writer) error {
-	switch {
-	case s.faults():
-		return r.measureFaults(ctx, srv, s, progress)
-	case s.memory():
-		return r.measureMemory(ctx, srv, s, progress)
-	case s.cluster:
+// measure runs all cells of s on srv, or on a Cluster that it starts. If the Cluster does not start,
+// the other scenarios are still measured. The order of the cells is rotated with each round, so that
+// each of them runs first in some rounds. A run that fails is recorded, and the other runs continue
+// unless ctx has ended.
+func (r *report) measure(ctx context.Context, srv *server, s scenario, progress io.Writer) error {
+	if s.cluster {
 		cluster, err := startCluster(ctx)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -72,66 +86,56 @@ func (r *report) run(ctx context.Context, srv *server, s scenario, progress io.W
 		}
 		defer cluster.close()
 		srv = cluster
-	case s.delay > 0:
-		p, err := startProxy(srv.addr, s.delay)
-		if err != nil {
-			return err
-		}
-		defer p.close()
-		srv = srv.behind(p)
 	}
-	return r.measure(ctx, srv, s, progress)
-}
-
-// measure runs every library at every point of s. The order is rotated with each round, so that
-// each library runs first in some rounds. A run that fails is recorded, and the other runs continue
-// unless ctx has ended.
-func (r *report) measure(ctx context.Context, srv *server, s scenario, progress io.Writer) error {
-	libs := r.options.librariesOf(s)
-	for _, p := range s.points {
-		rounds := make([][]result, len(libs))
-		for round := range r.options.roundsOf(s) {
-			for i := range libs {
-				i = (i + round) % len(libs)
-				if err := srv.clean(ctx); err != nil {
-					return err
-				}
-				var rtt time.Duration
-				if s.delay > 0 {
-					rtt, _ = ping(ctx, srv.addr) // 0 if it fails: the error of runOnce then names the cause
-				}
-				program := ""
-				if libs[i] == beforeName {
-					program = r.options.before
-				}
-				cell, err := runOnce(ctx, srv, s, p, libs[i], program, newPrefix(s), r.options.window)
-				switch {
-				case ctx.Err() != nil:
-					return context.Cause(ctx)
-				case err != nil:
-					r.fail(libs[i], err)
-					fmt.Fprintln(progress, err)
-				default:
-					fmt.Fprintf(progress, "%s %s %s: %.0f ops/s\n", s.name, p.Name, libs[i], cell.OpsPerS)
-					cell.round = round
-					if rtt > 0 {
-						cell.Figures[pingUS] = us(rtt)
-					}
-					rounds[i] = append(rounds[i], cell)
-				}
+	cells := s.cells(r.options)
+	rounds := make([][]result, len(cells))
+	for round := range r.options.roundsOf(s) {
+		fmt.Fprintf(progress, "%s, round %d of %d\n", s.name, round+1, r.options.roundsOf(s))
+		for i, err := range r.round(ctx, srv, s, cells, rounds, round) {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if err != nil {
+				r.fail(cells[i].library, err)
+				fmt.Fprintln(progress, err)
 			}
 		}
-		for _, rs := range rounds {
-			if len(rs) > 0 {
-				r.cells = append(r.cells, medianResult(rs))
+	}
+	for i, rs := range rounds {
+		if m := median(rs); m.scenario != "" {
+			r.results = append(r.results, m)
+			if err := m.doubt(); err != nil {
+				r.fail(cells[i].library, err)
 			}
 		}
 	}
 	return nil
 }
 
-// newPrefix returns a new prefix for each run.
-func newPrefix(s scenario) string { return fmt.Sprintf("bench:%d:%s:", time.Now().UnixNano(), s.name) }
+// round runs all cells once, and appends their results to rounds. A scenario with faults runs all its
+// cells at the same time, because they mostly wait. Each goroutine writes only the elements of its
+// cell.
+func (r *report) round(ctx context.Context, srv *server, s scenario, cells []cell, rounds [][]result, round int) []error {
+	errs := make([]error, len(cells))
+	one := func(i int) {
+		res, err := run(ctx, srv, s, cells[i], r.options)
+		if errs[i] = err; err != nil {
+			res = result{} // its figures are not complete
+		}
+		rounds[i] = append(rounds[i], res)
+	}
+	var all sync.WaitGroup
+	for i := range cells {
+		i = (i + round) % len(cells)
+		if s.kind == faultKind {
+			all.Go(func() { one(i) })
+			continue
+		}
+		one(i)
+	}
+	all.Wait()
+	return errs
+}
 
 // fail records a run without a result, which the report shows. If the library is not a peer, the
 // program also fails.
@@ -142,30 +146,19 @@ func (r *report) fail(library string, err error) {
 	}
 }
 
-// report has the results, with the options and the environment.
-type report struct {
-	options     options
-	environment environment
-	cells       results
-	failures    []string // runs without a result
-	broken      error    // those of them that make the program fail
-}
-
+// write writes the pages to out and, with -write, the files whose figures were measured.
 func (r report) write(out io.Writer) error {
-	var err error
-	if r.options.json {
-		enc := json.NewEncoder(out)
-		for _, c := range r.cells {
-			err = errors.Join(err, enc.Encode(r.cells.withRatios(c)))
+	var errs []error
+	file := func(name, text string) {
+		if r.options.dir != "" && text != "" {
+			errs = append(errs, os.WriteFile(filepath.Join(r.options.dir, name), []byte(text), 0o644))
 		}
-	} else {
-		_, err = io.WriteString(out, r.text())
 	}
-	if r.options.md != "" {
-		err = errors.Join(err, os.WriteFile(r.options.md, []byte(r.markdown()), 0o644))
-	}
-	if r.options.svg != "" {
-		err = errors.Join(err, os.WriteFile(r.options.svg, []byte(r.chart()), 0o644))
-	}
-	return err
+	speed, faults := r.resultsPage(), r.faultsPage()
+	_, err := io.WriteString(out, speed+faults)
+	errs = append(errs, err)
+	file("RESULTS.md", speed)
+	file("FAULTS.md", faults)
+	file("chart.svg", chart(r.results, r.conditions()))
+	return errors.Join(errs...)
 }

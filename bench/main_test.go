@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"encoding/xml"
 	"errors"
 	"io"
@@ -14,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/bench/hotkey"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -136,94 +137,135 @@ func TestWitnessLimit(t *testing.T) {
 
 // The error of parseOptions names all wrong flags, and the allowed values.
 func TestOptionsProblems(t *testing.T) {
-	_, err := parseOptions([]string{"-scenario", "seq,sqe", "-only", "redlock", "-for", "1ms", "-rounds", "0", "more"}, io.Discard)
+	_, err := parseOptions([]string{"-scenario", "seq,sqe", "-only", "redlock", "-for", "1ms", "-rounds", "0", "-keys", "0", "more"}, io.Discard)
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, want := range []string{`"sqe"`, "multi-hold", `"redlock"`, "rueidislock", "-for is 1ms", "-rounds is 0", `"more"`} {
+	for _, want := range []string{`"sqe"`, "multi-hold", `"redlock"`, "rueidislock", "-for is 1ms", "-rounds is 0", "-keys is 0", `"more"`} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: does not say %s", err, want)
 		}
 	}
 }
 
-// The default run has all scenarios except memory and those with a delay, and takes less than 45
-// minutes. -only also selects the variants of a library.
-func TestOptionsDefaults(t *testing.T) {
+// The default run has all scenarios except those that are named only. -only also selects the variants
+// of a library, and -keys sets the keys of memory. -list explains all of them.
+func TestOptions(t *testing.T) {
 	o, err := parseOptions(nil, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	onlyNamed := 0
 	for _, s := range scenarios {
-		if s.delay > 0 || s.memory() {
-			onlyNamed++
+		if runs := slices.ContainsFunc(o.scenarios, func(other scenario) bool { return other.name == s.name }); runs == s.named {
+			t.Errorf("%s runs by default: %v", s.name, runs)
 		}
 	}
-	if len(o.scenarios) != len(scenarios)-onlyNamed || o.estimate() > 45*time.Minute {
-		t.Errorf("%d scenarios in %v", len(o.scenarios), o.estimate())
-	}
-	o, err = parseOptions([]string{"-scenario", "observer", "-only", "holdfast"}, io.Discard)
+	o, err = parseOptions([]string{"-scenario", "http-hot,memory", "-only", "holdfast", "-keys", "7"}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := o.librariesOf(o.scenarios[0]); !slices.Equal(got, []string{holdfastName, tracedName}) {
-		t.Errorf("got %v", got)
+	if cells := o.scenarios[0].cells(o); len(cells) != 1 || cells[0].point.Workers != 7 || cells[0].point.Kind != memoryKind {
+		t.Errorf("memory: %+v", cells)
+	}
+	if cells := o.scenarios[1].cells(o); len(cells) != 6 {
+		t.Errorf("http-hot: %+v", cells)
+	}
+	var out strings.Builder
+	if err := bench(t.Context(), []string{"-list"}, &out, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range append(scenarioNames(), libraryNames()...) {
+		if !strings.Contains(out.String(), want+" ") {
+			t.Errorf("-list does not explain %s", want)
+		}
 	}
 }
 
-// The workers of all processes together are the workers of the point.
-func TestPointWorkers(t *testing.T) {
-	for _, p := range grid() {
-		sum := 0
-		for i := range p.Procs {
-			sum += p.workersOf(i)
-		}
-		if sum != p.Workers {
-			t.Errorf("%s: %d workers", p.Name, sum)
-		}
-	}
-}
-
-// A run of nine scenarios gives plausible cells, tables and files. It needs a redis-server.
-func TestSmoke(t *testing.T) {
+// newServer starts a redis-server that ends with the test, or skips the test.
+func newServer(t *testing.T) *server {
+	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		t.Skip("no redis-server")
 	}
-	t.Parallel()
-	dir := t.TempDir()
-	md, svg := filepath.Join(dir, "RESULTS.md"), filepath.Join(dir, "results.svg")
-	var out strings.Builder
-	args := []string{"-scenario", "seq,hot,multi,shared,limited,rw,share-pair,http-replay,http-hot", "-only", "floor,get,redisson-read,holdfast", "-for", "200ms", "-rounds", "1", "-json", "-md", md, "-svg", svg}
-	if err := bench(t.Context(), args, &out, t.Output()); err != nil {
-		t.Fatal(err)
-	}
-	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if len(lines) != 27 {
-		t.Fatalf("%d lines, want 27:\n%s", len(lines), out.String())
-	}
-	for _, line := range lines {
-		var r result
-		if err := json.Unmarshal([]byte(line), &r); err != nil {
-			t.Fatal(err)
-		}
-		if r.Library == unboundedName { // in such a short run it may complete no operation
-			continue
-		}
-		if r.OpsPerS < 1 || r.P99US < r.P50US || r.MaxUS < r.P99US || r.CmdsPerOp <= 0 || r.Violations != 0 {
-			t.Errorf("implausible: %s", line)
-		}
-		if want := map[string]int{"multi": 4, "limited": 8, "rw": 4}[r.Scenario]; want > 0 && len(r.Shares) != want {
-			t.Errorf("%d shares, want %d: %s", len(r.Shares), want, line)
-		}
-	}
-	b, err := os.ReadFile(svg)
+	srv, err := startServer(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkXML(t, string(b))
-	if b, err = os.ReadFile(md); err != nil || !strings.Contains(string(b), "## multi: ") {
-		t.Errorf("Markdown: %v\n%s", err, b)
+	t.Cleanup(srv.close)
+	return srv
+}
+
+// measured runs bench with args, for a short time and once.
+func measured(t *testing.T, args ...string) report {
+	t.Helper()
+	newServer(t) // skips the test without a redis-server
+	o, err := parseOptions(append(args, "-for", "200ms", "-rounds", "1"), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := measureAll(t.Context(), o, t.Output())
+	if err := errors.Join(err, r.broken); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// A run of eight scenarios gives plausible figures, and writes the page and the chart.
+func TestSmoke(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	r := measured(t, "-scenario", "seq,hot,multi,multi-hold,shared,limited,wait,http-hot", "-only", "floor,redisson-read,holdfast", "-write", dir)
+	if n := len(r.results); n != 4*2+2+1+2+6 {
+		t.Fatalf("%d results", n)
+	}
+	for _, one := range r.results {
+		if s, _ := scenarioNamed(one.scenario); s.kind == waitKind || one.library == unboundedName { // the second may complete no request in such a short run
+			continue
+		}
+		if one.get(ops) < 1 || one.get(p99) < one.get(p50) || one.get(commands) <= 0 || one.get(allCPU) <= 0 {
+			t.Errorf("implausible: %+v", one)
+		}
+	}
+	if err := r.write(io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	checkXML(t, readFile(t, filepath.Join(dir, "chart.svg")))
+	if md := readFile(t, filepath.Join(dir, "RESULTS.md")); !strings.Contains(md, "## Lock and unlock") {
+		t.Errorf("RESULTS.md:\n%s", md)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "FAULTS.md")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("FAULTS.md without a scenario with faults: %v", err)
+	}
+}
+
+// A held key takes memory in Redis and in the process, and leaves nothing after its release.
+func TestMemoryScenario(t *testing.T) {
+	t.Parallel()
+	for _, r := range measured(t, "-scenario", "memory", "-keys", "2000", "-only", "floor,holdfast").results {
+		if perKey := r.get(bytesPerKey); r.get(keysLeft) != 0 || r.get(unserved) != 0 || perKey < 50 || perKey > 1000 || !(r.get(bytesPerLease) >= 0) {
+			t.Errorf("implausible: %+v", r)
+		}
+	}
+}
+
+// Under each policy two processes complete the tasks. With a lock the tasks of an account run one at a
+// time, so they take as long as the work of the account.
+func TestTasksScenario(t *testing.T) {
+	testlevel.Full(t)
+	t.Parallel()
+	srv := newServer(t)
+	s, _ := scenarioNamed("asynq")
+	for _, policy := range policies {
+		p := s.points[0]
+		p.Procs, p.Kind = 2, s.kind
+		r, err := run(t.Context(), srv, s, cell{p, policy}, options{})
+		if err := errors.Join(err, r.doubt()); err != nil {
+			t.Fatal(err)
+		}
+		alone := policy != hotkey.None
+		if r.get(notCompleted) != 0 || r.get(deliveries) < 1 || (r.get(hotDone) >= 10) != alone || (r.get(commandsPerHot) > 0) != alone || !(r.get(othersDone) > 0.5) {
+			t.Errorf("%s: %+v", policy, r)
+		}
 	}
 }
 
@@ -236,4 +278,13 @@ func checkXML(t *testing.T, s string) {
 			t.Fatalf("%v in\n%s", err, s)
 		}
 	}
+}
+
+func readFile(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
 }

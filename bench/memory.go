@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"runtime"
 	"strconv"
 	"sync"
@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	memoryKeys  = 1_000_000        // the default of -keys
+	acquirers   = 64               // goroutines that acquire and release the keys
+	patience    = 5 * time.Second  // for the next key; then the rest is given up
 	memoryLease = 30 * time.Minute // so that no lease is renewed or expires in a run
 	perKey      = time.Millisecond // a child may take this long for a key
 	settleEvery = 250 * time.Millisecond
@@ -22,10 +23,16 @@ const (
 	settleBytes = 4 << 10
 )
 
+var errNoLease = errors.New("bench: no lease was granted")
+
 // memoryTask acquires all keys when the window opens, and releases them when it gets the word
 // giveBack.
 type memoryTask struct {
-	holdTask
+	job    job
+	locker locker
+	leases []held
+	taken  int
+	extra  figures
 }
 
 // warmUp opens the connections and loads the scripts, so that neither counts as memory of a key.
@@ -37,8 +44,41 @@ func (t *memoryTask) warmUp() error {
 	return nil
 }
 
-func (t *memoryTask) open() {
+func (t *memoryTask) open() error {
+	before := readUsage()
 	t.taken = t.take("", len(t.leases), func(k int, h held) { t.leases[k] = h })
+	if t.taken == 0 {
+		return errNoLease
+	}
+	t.extra = readUsage().since(before, t.taken)
+	return nil
+}
+
+// take locks n different keys with several goroutines, and returns how many it got. No other caller
+// uses these keys. Nevertheless rueidislock may hang: if the reply to its SET takes more than 20
+// ms, it waits for a message that no client sends (NoLoopTracking). A separate ctx with a deadline
+// for each key would prevent that, but would count as memory of every lease.
+func (t *memoryTask) take(name string, n int, got func(int, held)) int {
+	var next, taken atomic.Int64
+	for range acquirers {
+		go func() { // ends when all are acquired, or hangs in its library until the process ends
+			for k := int(next.Add(1)) - 1; k < n; k = int(next.Add(1)) - 1 {
+				h, err := t.locker.lock(context.Background(), fmt.Sprintf("%s%s%d", t.job.Prefix, name, k))
+				if err == nil {
+					got(k, h)
+					taken.Add(1)
+				}
+			}
+		}()
+	}
+	last, since := int64(0), time.Now()
+	for last < int64(n) && time.Since(since) < patience {
+		time.Sleep(5 * time.Millisecond)
+		if now := taken.Load(); now > last {
+			last, since = now, time.Now()
+		}
+	}
+	return int(last)
 }
 
 func (t *memoryTask) giveBack() error {
@@ -60,85 +100,50 @@ func (t *memoryTask) giveBack() error {
 	return nil
 }
 
+func (t *memoryTask) close() {}
+
 func (t *memoryTask) collect(o *outcome) {
 	o.Unserved = int64(len(t.leases) - t.taken)
+	maps.Copy(o.Extra, t.extra)
 	runtime.KeepAlive(t.locker) // its connections stay open until the parent has read the memory
 }
 
-// measureMemory reads the memory of Redis before the keys are acquired, while they are held and
-// after their release. The memory of connections does not count, because Redis resizes their
-// buffers every few seconds.
-func (r *report) measureMemory(ctx context.Context, srv *server, s scenario, progress io.Writer) error {
-	for _, p := range s.points {
-		for _, library := range r.options.librariesOf(s) {
-			if err := srv.clean(ctx); err != nil {
-				return err
-			}
-			cell, err := runMemory(ctx, srv, s, p, library)
-			switch {
-			case ctx.Err() != nil:
-				return context.Cause(ctx)
-			case err != nil:
-				r.fail(library, err)
-				fmt.Fprintln(progress, err)
-			default:
-				fmt.Fprintf(progress, "%s %s: %s bytes for each key held\n", s.name, library, number(cell.Figures[bytesPerKey]))
-				r.cells = append(r.cells, cell)
-			}
-		}
-	}
-	return nil
-}
-
-func runMemory(ctx context.Context, srv *server, s scenario, p point, library string) (result, error) {
-	prefix := "account:"
-	if !srv.own {
-		prefix = newPrefix(s)
-	}
-	children, err := startChildren(ctx, 1, job{Library: library, Addr: srv.addr, Prefix: prefix, Point: p})
-	defer children.end()
-	if err != nil {
-		return result{}, err
-	}
-	var outcomes []*outcome
+// runMemory reads the memory of Redis before the keys are acquired, while they are held and after
+// their release. The memory of connections does not count, because Redis resizes their buffers every
+// few seconds.
+func (r *result) runMemory(ctx context.Context, srv *server, cs children, p point) error {
 	var states []state
 	for _, word := range []string{warmUp, measure, giveBack} {
-		if _, err := children.allWithin(ctx, word, answerTime+time.Duration(p.Workers)*perKey); err != nil {
-			return result{}, fmt.Errorf("%s, %s: %w", s.name, library, err)
+		if _, err := cs.all(ctx, word, answerTime+time.Duration(p.Workers)*perKey); err != nil {
+			return err
 		}
 		now, err := srv.settled(ctx)
 		if err != nil {
-			return result{}, err
+			return err
 		}
 		states = append(states, now)
 	}
-	if outcomes, err = children.all(ctx, finish); err != nil {
-		return result{}, err
+	outcomes, err := cs.all(ctx, finish, answerTime)
+	if err != nil {
+		return err
 	}
 	before, during, after := states[0], states[1], states[2]
-	cell := newResult(s.name, p, library, outcomes, 0)
-	cell.Figures[usedBefore], cell.Figures[usedHeld], cell.Figures[usedAfter] = before.used, during.used, after.used
-	cell.Figures[keysHeld], cell.Figures[keysLeft] = during.keys-before.keys, after.keys-before.keys
-	cell.Figures[bytesPerKey] = (during.used - before.used) / float64(p.Workers)
-	cell.Figures[bytesLeft] = after.used - before.used
-	return cell, nil
+	r.figures = outcomes[0].Extra
+	r.figures[unserved] = float64(outcomes[0].Unserved)
+	r.figures[bytesPerKey] = (during.used - before.used) / (float64(p.Workers) - r.figures[unserved])
+	r.figures[keysLeft] = after.keys - before.keys
+	return nil
 }
 
 // state is a part of the replies to INFO and DBSIZE.
 type state struct {
 	used float64 // used_memory without the buffers of clients, in bytes
-	keys float64 // of the first read
+	keys float64
 }
 
 // settled waits until the memory no longer changes, because Redis shrinks its tables in the
 // background.
-func (s *server) settled(ctx context.Context) (state, error) {
-	var st state
-	keys, err := s.admin.DBSize(ctx).Result()
-	if err != nil {
-		return st, err
-	}
-	st.keys = float64(keys)
+func (s *server) settled(ctx context.Context) (st state, err error) {
 	same := 0
 	for end := time.Now().Add(settleMost); same < settleReads && time.Now().Before(end); {
 		info, err := s.info(ctx, "memory")
@@ -158,5 +163,7 @@ func (s *server) settled(ctx context.Context) (state, error) {
 			return st, err
 		}
 	}
-	return st, nil
+	keys, err := s.admin.DBSize(ctx).Result()
+	st.keys = float64(keys)
+	return st, err
 }

@@ -1,161 +1,161 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
+	"strings"
 	"time"
+
+	"golang.org/x/perf/benchmath"
 )
 
-// result is one cell: the figures of one library at one point of a scenario. They are those of one
-// run, or the medians of several.
+// result has the figures of one library at one point of a scenario: those of one run, or the medians
+// of several.
 type result struct {
-	Scenario       string  `json:"scenario"`
-	Point          string  `json:"point,omitempty"`
-	Library        string  `json:"library"`
-	OpsPerS        float64 `json:"ops_per_s"`
-	P50US          float64 `json:"p50_us"`
-	P99US          float64 `json:"p99_us"`
-	MaxUS          float64 `json:"max_us"`
-	CmdsPerOp      float64 `json:"redis_cmds_per_op"`
-	RedisCPUPerOp  float64 `json:"redis_cpu_us_per_op"`
-	ClientCPUPerOp float64 `json:"client_cpu_us_per_op"`
-	AllocsPerOp    float64 `json:"allocs_per_op"`
-	Unserved       int64   `json:"unserved"`
-	Violations     int64   `json:"violations"`
-	Shares         []int64 `json:"shares"` // operations of each process
-	Said           string  `json:"said,omitempty"`
+	scenario, point, library string
 
-	Figures figures `json:"-"` // part of the same JSON object
-
-	round  int      // the number of the round
-	rounds []result // of a median: the runs that it was computed from
+	figures figures
+	said    string    // faults: the results of A's calls
+	rounds  []figures // of a median: the figures of each round, nil for a run that failed
 }
 
-// newResult combines the outcomes of the processes of a run.
-func newResult(scenario string, p point, library string, outcomes []*outcome, redisCPU time.Duration) result {
-	r := result{Scenario: scenario, Point: p.Name, Library: library, Figures: figures{}}
+func (r result) where() string { return strings.TrimSpace(r.scenario + " " + r.point) }
+
+// get returns a figure, or NaN if it was not measured.
+func (r result) get(name string) float64 {
+	if v, ok := r.figures[name]; ok {
+		return v
+	}
+	return math.NaN()
+}
+
+// sumUp combines the outcomes of the processes of a run. redisTime is the CPU time of Redis.
+func (r *result) sumUp(p point, outcomes []*outcome, redisTime time.Duration) {
+	f := figures{}
 	var all outcome
+	var done []float64
 	for _, o := range outcomes {
-		r.OpsPerS += float64(o.Ops) / o.Window.Seconds()
-		r.Shares = append(r.Shares, o.Ops)
-		r.Unserved += o.Unserved
-		r.Violations += o.Violations
+		f[ops] += float64(o.Ops) / o.Window.Seconds()
+		f[unserved] += float64(o.Unserved)
+		f[violations] += float64(o.Violations)
 		all.Ops += o.Ops
-		all.Errors += o.Errors
 		all.Commands += o.Commands
-		all.Trips += o.Trips
 		all.CPU += o.CPU
-		all.Mallocs += o.Mallocs
 		all.Inside += o.Inside
 		all.Waits.merge(o.Waits)
-		maps.Copy(r.Figures, o.Extra)
-		r.Said = o.Said
+		maps.Copy(f, o.Extra)
+		done = append(done, float64(o.Ops))
+		r.said = o.Said
 	}
-	r.P50US, r.P99US, r.MaxUS = us(all.Waits.quantile(0.5)), us(all.Waits.quantile(0.99)), us(all.Waits.Max)
+	f[p50], f[p99] = us(all.Waits.quantile(0.5)), us(all.Waits.quantile(0.99))
 	if all.Ops > 0 {
-		ops := float64(all.Ops)
-		r.CmdsPerOp, r.AllocsPerOp = float64(all.Commands)/ops, float64(all.Mallocs)/ops
-		r.RedisCPUPerOp, r.ClientCPUPerOp = us(redisCPU)/ops, us(all.CPU)/ops
-		r.Figures[tripsPerOp] = float64(all.Trips) / ops
-		if p.Inside > 0 {
-			r.Figures[insideUS] = us(all.Inside) / ops
-		}
+		n := float64(all.Ops)
+		f[commands], f[redisCPU], f[clientCPU] = float64(all.Commands)/n, us(redisTime)/n, us(all.CPU)/n
+		f[allCPU] = f[redisCPU] + f[clientCPU]
+		f[ofPossible] = f[ops] * (all.Inside.Seconds() / n) / float64(max(p.Limit, 1))
+		f[leastShare] = slices.Min(done) * float64(len(done)) / n
 	}
-	if all.Errors > 0 {
-		r.Figures[failedCalls] = float64(all.Errors)
-	}
-	return r
+	r.figures = f
 }
 
 func us(d time.Duration) float64 { return float64(d) / 1e3 }
 
-// MarshalJSON adds the figures as separate keys.
-func (r result) MarshalJSON() ([]byte, error) {
-	type plain result
-	b, err := json.Marshal(plain(r))
-	if err != nil || len(r.Figures) == 0 {
-		return b, err
-	}
-	more, err := json.Marshal(r.Figures)
-	if err != nil {
-		return nil, err
-	}
-	return append(append(b[:len(b)-1], ','), more[1:]...), nil
-}
-
-// medianResult returns the median of each figure separately. Violations are added up. Unserved is
-// that of the worst round. The shares are those of the round with the median throughput.
-func medianResult(rounds []result) result {
-	byOps := slices.Clone(rounds)
-	slices.SortFunc(byOps, func(a, b result) int { return int(a.OpsPerS - b.OpsPerS) })
-	m := byOps[len(byOps)/2]
-	m.rounds = rounds
-	of := func(get func(result) float64) float64 { return median(rounds, get) }
-	m.OpsPerS = of(opsOf)
-	m.P50US = of(func(r result) float64 { return r.P50US })
-	m.P99US = of(func(r result) float64 { return r.P99US })
-	m.MaxUS = of(func(r result) float64 { return r.MaxUS })
-	m.CmdsPerOp = of(func(r result) float64 { return r.CmdsPerOp })
-	m.RedisCPUPerOp = of(func(r result) float64 { return r.RedisCPUPerOp })
-	m.ClientCPUPerOp = of(func(r result) float64 { return r.ClientCPUPerOp })
-	m.AllocsPerOp = of(func(r result) float64 { return r.AllocsPerOp })
-	all := figures{}
-	m.Unserved, m.Violations = 0, 0
+// median combines the rounds of a cell. Each figure has its median, but violations are added up, and
+// unserved is the one of the worst round.
+func median(rounds []result) result {
+	m := result{figures: figures{}}
 	for _, r := range rounds {
-		m.Unserved = max(m.Unserved, r.Unserved)
-		m.Violations += r.Violations
-		for name := range r.Figures {
-			all[name] = of(func(r result) float64 { return r.Figures[name] })
+		m.rounds = append(m.rounds, r.figures)
+		if r.figures != nil {
+			m.scenario, m.point, m.library, m.said = r.scenario, r.point, r.library, r.said
+		}
+		m.figures[violations] += r.figures[violations]
+		m.figures[unserved] = max(m.figures[unserved], r.figures[unserved])
+	}
+	for _, r := range rounds {
+		for name := range r.figures {
+			if name == violations || name == unserved {
+				continue
+			}
+			var vs []float64
+			for _, one := range rounds {
+				if v, ok := one.figures[name]; ok {
+					vs = append(vs, v)
+				}
+			}
+			m.figures[name] = summary(vs).Center
 		}
 	}
-	m.Figures = all
 	return m
 }
 
-func median(rounds []result, get func(result) float64) float64 {
-	vs := make([]float64, 0, len(rounds))
-	for _, r := range rounds {
-		vs = append(vs, get(r))
-	}
-	return middle(vs)
+// summary returns the median of vs and its 95 % confidence interval. With fewer than six values, the
+// interval is infinite.
+func summary(vs []float64) benchmath.Summary {
+	return benchmath.AssumeNothing.Summary(benchmath.NewSample(slices.Clone(vs), &benchmath.DefaultThresholds), 0.95)
 }
 
-// results are the cells of a whole run.
+// exactly returns a figure without an interval.
+func exactly(v float64) benchmath.Summary { return benchmath.Summary{Center: v, Lo: v, Hi: v} }
+
+// ratio divides a figure of mine by the same figure of its, separately for each round that measured
+// both, because the runs of one round are close together in time. ok is false if no round has a
+// ratio that is a number.
+func ratio(mine, its result, name string) (s benchmath.Summary, ok bool) {
+	var vs []float64
+	for i := range min(len(mine.rounds), len(its.rounds)) {
+		a, ok1 := mine.rounds[i][name]
+		b, ok2 := its.rounds[i][name]
+		if ok1 && ok2 && b != 0 {
+			vs = append(vs, a/b)
+		}
+	}
+	if len(vs) == 0 {
+		return s, false
+	}
+	return summary(vs), true
+}
+
+// results are the medians of a whole run.
 type results []result
 
-// get returns the cell of a library at a point. ok is false if it was not measured.
+// get returns the result of a library at a point. ok is false if it was not measured.
 func (rs results) get(scenario, point, library string) (r result, ok bool) {
 	for _, r := range rs {
-		if r.Scenario == scenario && r.Point == point && r.Library == library {
+		if r.scenario == scenario && r.point == point && r.library == library {
 			return r, true
 		}
 	}
 	return result{}, false
 }
 
-// peers returns the cells of the libraries of other projects.
-func (rs results) peers(scenario, point string) results {
-	var ps results
-	for _, r := range rs {
-		if l, ok := libraryNamed(r.Library); ok && l.peer && r.Scenario == scenario && r.Point == point {
-			ps = append(ps, r)
-		}
+var (
+	errViolated     = errors.New("bench: more sections than allowed were inside a key at the same time")
+	errInconclusive = errors.New("bench: inconclusive")
+	errNeverGranted = errors.New("bench: never granted")
+	errTaskFailed   = errors.New("bench: a task was archived, or used up a retry")
+)
+
+// doubt returns an error if r shows a mistake of holdfast or of the floor, or if it shows nothing.
+// Mistakes of peers are only in the tables.
+func (r result) doubt() error {
+	if n := r.figures[inconclusive]; n > 0 {
+		return fmt.Errorf("%w: %s, %s: %v rounds: %s", errInconclusive, r.where(), r.library, n, r.said)
 	}
-	return ps
-}
-
-var errViolated = errors.New("bench: more sections than allowed were inside a key at the same time")
-
-// violated returns an error for violations of holdfast or the floor. Violations of peers are only
-// shown in the table.
-func (rs results) violated() error {
-	for _, r := range rs {
-		if l, _ := libraryNamed(r.Library); r.Violations > 0 && !l.peer {
-			return fmt.Errorf("%w: %s, %s", errViolated, r.Scenario, r.Library)
-		}
+	if l, _ := libraryNamed(r.library); l.peer {
+		return nil
+	}
+	if n := r.figures[violations]; n > 0 {
+		return fmt.Errorf("%w: %s, %s: %v", errViolated, r.where(), r.library, n)
+	}
+	if n := r.figures[neverB]; n > 0 {
+		return fmt.Errorf("%w: %s, %s: %v rounds", errNeverGranted, r.where(), r.library, n)
+	}
+	if n := r.figures[archived]; n > 0 {
+		return fmt.Errorf("%w: %s, %s: %v", errTaskFailed, r.where(), r.library, n)
 	}
 	return nil
 }

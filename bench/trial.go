@@ -18,11 +18,12 @@ const (
 )
 
 const (
-	callerTime = 10 * time.Second // how long A waits for a key
-	startTime  = 2 * time.Second  // how long A may wait for a free key, before another try
-	startTries = 4
-	workTime   = time.Second            // of a handler, if the reply to acquire is lost
-	shortWork  = 300 * time.Millisecond // of a handler, if the reply to release is lost
+	callerTime  = 10 * time.Second // how long A waits for a key
+	startTime   = 2 * time.Second  // how long A may wait for a free key, before another try
+	startTries  = 4
+	handlerTime = 10 * time.Second       // the longest time of a handler, if the reply to renew is lost
+	workTime    = time.Second            // of a handler, if the reply to acquire is lost
+	shortWork   = 300 * time.Millisecond // of a handler, if the reply to release is lost
 )
 
 // trial is one round: A has a key, B waits for it, and A's network has a fault.
@@ -74,7 +75,7 @@ func (t *trial) runAcquire(ctx context.Context) {
 	both.Go(func() {
 		t.call()
 		told, release, err := lockFor(ctx, callerTime, t.a, t.key)
-		if t.tell("the key", err); err == nil {
+		if t.tell("key", err); err == nil {
 			t.enterA(told)
 			wait(told, workTime)
 			t.leave(&t.inA)
@@ -127,7 +128,7 @@ func (t *trial) runHeld(ctx context.Context) {
 		}
 		t.net.trap(t.key, t.point.Cut, t.lose)
 		t.call()
-		t.tell("nil", release())
+		t.tell("done", release())
 	})
 	waitFor(ctx, bIn)
 	close(aOut)

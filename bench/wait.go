@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"runtime"
 	"time"
 )
 
@@ -18,8 +19,8 @@ type waitTask struct {
 	bytes  float64
 }
 
-// warmUp starts the waiters in two steps. First it starts goroutines that do nothing, because their
-// cost is not a cost of the library.
+// warmUp starts one waiter, which opens the connections that all of them share, and then the others.
+// Their goroutines exist before, because these are not a cost of the library.
 func (t *waitTask) warmUp() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	t.cancel = cancel
@@ -27,34 +28,59 @@ func (t *waitTask) warmUp() error {
 	if _, err := t.locker.lock(ctx, key); err != nil {
 		return err
 	}
-	start := make(chan struct{})
-	n := t.job.Point.Workers
-	for range n {
-		go func() { // ends when collect cancels, or with the process
-			<-start
-			for ctx.Err() == nil {
-				if _, err := t.locker.lock(ctx, key); err == nil {
-					<-ctx.Done() // the lock of the first holder expired, because it has no watchdog: this waiter takes over
-				}
+	waits := func() { // ends when collect cancels, or with the process
+		for ctx.Err() == nil {
+			if _, err := t.locker.lock(ctx, key); err == nil {
+				<-ctx.Done() // the lock of the first holder expired, because it has no watchdog: this waiter takes over
 			}
-		}()
+		}
 	}
-	before := readMemory()
+	go waits()
+	start := make(chan struct{})
+	n := t.job.Point.Workers - 1
+	for range n {
+		go func() { <-start; waits() }()
+	}
+	time.Sleep(settle)
+	before := readUsage()
 	close(start)
 	time.Sleep(settle)
-	t.bytes = max(float64(readMemory().heap)-float64(before.heap), 0) / float64(n)
+	t.bytes = max(float64(readUsage().heap)-float64(before.heap), 0) / float64(n)
 	return nil
 }
 
-func (t *waitTask) open()  {}
-func (t *waitTask) close() {}
+func (t *waitTask) open() error { return nil }
+func (t *waitTask) close()      {}
 
 func (t *waitTask) collect(o *outcome) {
 	t.cancel()
-	o.Extra = figures{bytesPerWaiter: t.bytes}
+	o.Extra[bytesPerWaiter] = t.bytes
 	if o.Window >= enoughToSee {
-		perS := float64(o.Commands) / o.Window.Seconds()
-		o.Extra[cmdsPerProcessS] = perS
-		o.Extra[cmdsPerWaiterS] = perS / float64(t.job.Point.Workers)
+		o.Extra[commandsPerS] = float64(o.Commands) / o.Window.Seconds()
+	}
+}
+
+// usage is the memory and the goroutines of this process.
+type usage struct {
+	heap, stacks uint64
+	goroutines   int
+}
+
+func readUsage() usage {
+	time.Sleep(100 * time.Millisecond) // for goroutines that are about to end
+	runtime.GC()
+	runtime.GC() // the second run frees the data that sync.Pools kept during the first
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return usage{m.HeapAlloc, m.StackInuse, runtime.NumGoroutine()}
+}
+
+// since also counts stacks, because a library with a goroutine for each lease needs a stack for
+// each.
+func (u usage) since(before usage, leases int) figures {
+	bytes := float64(u.heap) + float64(u.stacks) - float64(before.heap) - float64(before.stacks)
+	return figures{
+		goroutinesPerLease: float64(u.goroutines-before.goroutines) / float64(leases),
+		bytesPerLease:      max(bytes, 0) / float64(leases),
 	}
 }

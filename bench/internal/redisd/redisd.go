@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"syscall"
 )
 
 // Server is a redis-server process without persistence, on a free port of the loopback interface.
@@ -54,12 +53,6 @@ func (s *Server) Stop() {
 	_ = s.cmd.Process.Kill() // an error means that it has ended already
 	<-s.ended
 }
-
-// Pause stops the process with SIGSTOP: the server does not reply, and its connections stay open.
-func (s *Server) Pause() error { return s.cmd.Process.Signal(syscall.SIGSTOP) }
-
-// Resume ends a Pause.
-func (s *Server) Resume() error { return s.cmd.Process.Signal(syscall.SIGCONT) }
 
 // FreeAddr returns an address of the loopback interface on which no process listens now.
 func FreeAddr() (string, error) {

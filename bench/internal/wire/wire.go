@@ -12,10 +12,7 @@ import (
 // Counter counts the commands of the clients that dial with it. The server cannot count them. On
 // Redis 7.0 both INFO commandstats and total_commands_processed also count the commands that
 // scripts call. For example, 5 EVALSHA of a script with 3 commands count as 20.
-type Counter struct {
-	Commands atomic.Int64
-	Trips    atomic.Int64 // writes: a pipeline that is flushed once is one round trip
-}
+type Counter struct{ Commands atomic.Int64 }
 
 var dialer = net.Dialer{Timeout: 5 * time.Second, KeepAlive: 5 * time.Minute} // as go-redis dials by default
 
@@ -43,7 +40,6 @@ type countedConn struct {
 
 func (c *countedConn) Write(b []byte) (int, error) {
 	n, err := c.TCPConn.Write(b)
-	c.counter.Trips.Add(1)
 	c.counter.Commands.Add(c.frames.count(b[:n]))
 	return n, err
 }

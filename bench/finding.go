@@ -2,9 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"strings"
 	"time"
 )
 
@@ -46,31 +43,30 @@ func (t *trial) call() {
 	t.called = time.Now()
 }
 
-// tell records the result for A's caller: good, or the gist of err if err is not nil.
+// tell records the result for A's caller: good, or that the call returned an error.
 func (t *trial) tell(good string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.said, t.saidAt = good, time.Now()
 	if err != nil {
-		t.said = "error: " + gist(err)
+		t.said = "error"
 	}
 }
 
 // tellWork records whether A's handler was canceled.
 func (t *trial) tellWork(told context.Context) {
-	if told.Err() == nil || errors.Is(told.Err(), context.DeadlineExceeded) {
-		t.tell("kept", nil)
+	if told.Err() == nil {
+		t.tell(kept, nil)
 		return
 	}
 	t.tell("canceled", nil)
 }
 
-// gist returns the last part of the text of an error, which is the cause without addresses.
-func gist(err error) string {
-	text := strings.TrimSpace(err.Error())
-	text = text[strings.LastIndexByte(text, '\n')+1:]
-	return strings.TrimSpace(text[strings.LastIndex(text, ": ")+1:])
-}
+// Results for A's caller that have no time.
+const (
+	kept    = "kept"
+	nothing = "nothing"
+)
 
 // finding is the result of one trial.
 type finding struct {
@@ -126,16 +122,7 @@ func (t *trial) find(now time.Time) finding {
 	}
 	f.stuck = max(began.Sub(since), 0)
 	if f.said == "" && t.point.Moment != partition {
-		f.said = "nothing"
+		f.said = nothing
 	}
 	return f
-}
-
-// phrase returns the result for A's caller, with its time if that is meaningful.
-func (f finding) phrase(after float64) string {
-	switch f.said {
-	case "kept", "nothing":
-		return f.said
-	}
-	return fmt.Sprintf("%s after %s s", f.said, brief(after))
 }
