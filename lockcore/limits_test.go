@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -20,7 +21,7 @@ func TestTooLong(t *testing.T) {
 	o.Dialer = count.Dial(o.Dialer)
 	l := plainLocker(t, o)
 	ctx := t.Context()
-	for _, n := range []int{513, 1 << 10, 1 << 20, 100 << 20} {
+	for _, n := range []int{513, 1 << 10, 1 << 20, testlevel.Pick(t, 1<<22, 100<<20, 100<<20)} {
 		key := strings.Repeat("k", n)
 		_, acquire := l.Acquire(ctx, key, noWait)
 		_, _, claim := l.Claim(ctx, key, lockcore.Claim{})

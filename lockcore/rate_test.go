@@ -85,7 +85,7 @@ func (c rateCase) possible(d time.Duration) float64 {
 // Calls that wait for a key with a MinHold get it at the end of the MinHold: in any number of
 // processes, in memory and in Redis.
 func TestMinHoldRate(t *testing.T) {
-	d := testlevel.Pick(t, 2*time.Second, 3*time.Second, 20*time.Second)
+	d := testlevel.Pick(t, time.Second, 3*time.Second, 20*time.Second)
 	for _, c := range rateCases() {
 		for _, store := range []string{"memory", "Redis"} {
 			t.Run(c.String()+", "+store, func(t *testing.T) {

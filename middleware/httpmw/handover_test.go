@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
@@ -150,6 +151,9 @@ func TestHandOverAnswers(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if name == "not kept" {
+				testlevel.Full(t) // the second request waits for two seconds
+			}
 			entered, leave := make(chan struct{}), make(chan struct{})
 			f := guarded(t, httpmw.IdempotentOptions{}, func(w http.ResponseWriter, r *http.Request) {
 				close(entered)

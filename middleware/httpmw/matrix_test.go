@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
@@ -215,6 +216,9 @@ func TestMatrix(t *testing.T) {
 	for _, r := range contract {
 		n += len(cells())
 		t.Run(r.name, func(t *testing.T) {
+			if r.mount == "away" {
+				testlevel.Full(t) // it waits for more than a second
+			}
 			var wg sync.WaitGroup
 			for _, c := range cells() {
 				if r.mount == "away" { // each waits until the Locker finds Redis unavailable
