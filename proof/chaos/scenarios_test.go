@@ -228,10 +228,25 @@ var stopPoints = []order{
 
 // httpPoints is how servers are killed, in turn. A point "" is a random moment.
 var httpPoints = []order{
-	{Point: atWorking, Keys: "order"}, {Point: atWorking, Keys: "payout"}, {}, {Point: atSent, Keys: "order"}, {},
-	{Point: atEnded, Keys: "order"}, {}, {Point: atGranted, Keys: "order"}, {}, {Point: atBegun, Keys: "quick"}, {},
-	{Point: atRecorded, Keys: "order"}, {}, {Point: atEnded, Keys: "payout"}, {}, {Point: atGranted, Keys: "payout"}, {},
-	{Point: atSent, Keys: "payout"}, {},
+	{Point: atWorking, Keys: "order"},
+	{Point: atWorking, Keys: "payout"},
+	{},
+	{Point: atSent, Keys: "order"},
+	{},
+	{Point: atEnded, Keys: "order"},
+	{},
+	{Point: atGranted, Keys: "order"},
+	{},
+	{Point: atBegun, Keys: "quick"},
+	{},
+	{Point: atRecorded, Keys: "order"},
+	{},
+	{Point: atEnded, Keys: "payout"},
+	{},
+	{Point: atGranted, Keys: "payout"},
+	{},
+	{Point: atSent, Keys: "payout"},
+	{},
 }
 
 // killServers kills a worker every half second, and starts it again on the same port, while clients
