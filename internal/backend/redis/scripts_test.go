@@ -128,7 +128,8 @@ func onEach(t *testing.T, test func(b *oneKey)) {
 		}
 		// The channel is read all the time, because miniredis sends a message only when it is
 		// received.
-		b := &oneKey{T: t, rdb: rdb, heard: sub.Channel(redis.WithChannelSize(1000))}
+		b := &oneKey{T: t, rdb: rdb, heard: sub.Channel(redis.WithChannelSize(1000),
+			redis.WithChannelHealthCheckInterval(0))} // a check that dials again would wait for the server in memory, and the server for its reader
 		b.use("k")
 		test(b)
 	}
