@@ -35,7 +35,7 @@ full: ## all tests of the library with the race detector, on real servers too; n
 
 .PHONY: servers
 servers: ## the tests on real servers once more: with the fewest rights, and on the redis-server named by REDIS_SERVER
-	env -u REDIS_SERVER HOLDFAST_TEST_ACL=1 HOLDFAST_TEST_REAL_ONLY=1 $(FULL) $(GOTEST) -count=1 ./lockcore ./doctor ./middleware/asynqmw ./middleware/cronmw ./fence
+	env -u REDIS_SERVER HOLDFAST_TEST_ACL=1 HOLDFAST_TEST_REAL_ONLY=1 $(FULL) $(GOTEST) -count=1 ./lockcore ./internal/backend/redis ./doctor ./middleware/asynqmw ./middleware/cronmw ./fence
 	HOLDFAST_TEST_REAL_ONLY=1 $(FULL) $(GOTEST) -count=1 -parallel 8 ./lockcore ./internal/backend/... ./doctor ./locktest ./fence ./cmd/holdfast
 
 .PHONY: modules
@@ -63,7 +63,7 @@ examples: ## run the examples that need no server
 	$(GO) -C examples/inventory run .
 
 .PHONY: campaign
-campaign: ## the proof, about an hour: random seeds, killed processes, failing servers, known mistakes; STAGES="sim chaos" runs a part of it
+campaign: ## the proof, one to two hours: random seeds, killed processes, failing servers, known mistakes; STAGES="sim chaos" runs a part of it
 	.ci/campaign $(STAGES)
 
 .PHONY: planted

@@ -22,7 +22,7 @@ func runs(account string, n int, step time.Duration) (rs []hotkey.Run) {
 	return rs
 }
 
-// The times are those of the last end, over all processes. A task that runs again counts once. A run
+// The times are taken at the last end, over all processes. A task that runs again counts once. A run
 // during another one of its account is an overlap.
 func TestJudge(t *testing.T) {
 	start := time.Unix(0, 0)

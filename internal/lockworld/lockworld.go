@@ -1,6 +1,5 @@
 // Package lockworld is the scaffold of tests that need Lockers on one Redis, as processes that share
-// it. The tests of package lockcore use it, and those of its backend on Redis. Users have package
-// locktest.
+// it. The tests of package lockcore and of its backend on Redis use it. Users have package locktest.
 package lockworld
 
 import (
@@ -27,8 +26,7 @@ type World struct {
 	Options func() *redis.Options // of further clients
 }
 
-// New returns a World in memory, whose clock is that of the bubble. Call it in a testing/synctest
-// bubble.
+// New returns a World in memory, with the bubble's clock. Call it in a testing/synctest bubble.
 func New(t *testing.T) *World {
 	t.Helper()
 	t.Cleanup(func() { time.Sleep(2 * time.Second) }) // go-redis checks once a second whether a dead server is back

@@ -19,7 +19,7 @@ import (
 // an error, or loses its data. Faults of the network are in package sim.
 type serverFault struct {
 	name    string
-	strike  func(r *run, admin *redis.Client) // returns when it is over
+	strike  func(r *run, admin *redis.Client) // returns when the fault has ended
 	forgets bool                              // the server's data is lost, leases too: a key may have two holders until one of them sends a command
 	outlast bool                              // it lasts longer than a lease
 	says    string                            // the error of a plain command meanwhile
@@ -56,7 +56,7 @@ func while(setting, bad, good string) func(*run, *redis.Client) {
 	}
 }
 
-// again repeats a command until d is over.
+// again repeats a command for d.
 func again(d time.Duration, args ...any) func(*run, *redis.Client) {
 	return func(r *run, admin *redis.Client) {
 		r.Helper()
@@ -201,7 +201,7 @@ func (f serverFault) judge(r *run, held *lockcore.Lease, late time.Duration) {
 }
 
 // witness sends commands to the server all the time, to prove that a fault struck: calls wait until
-// it is over. When ctx has ended, the channel gets the errors that witness saw.
+// it ends. When ctx has ended, the channel gets the errors that witness saw.
 func witness(ctx context.Context, rdb *redis.Client) <-chan string {
 	heard := make(chan string, 1)
 	go func() {

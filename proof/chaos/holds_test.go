@@ -39,8 +39,8 @@ func (h *hold) String() string {
 //
 //   - an exclusive hold is alone,
 //   - a share is beside no exclusive hold, and has the token of the other shares,
-//   - the token is not smaller than those of the holds that are over, and greater if one of both is
-//     exclusive,
+//   - the token is not smaller than the token of any hold that has ended, and greater if one of both
+//     is exclusive,
 //   - the shares can have been granted one after the other, each within its own limit: Redis may
 //     grant a share some time before the waiter learns of it,
 //   - the key was not free for long while the call waited.

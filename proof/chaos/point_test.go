@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/redistest/resp"
 )
 
@@ -77,9 +78,7 @@ func (t *tripwire) act(o *order, key string) {
 	<-t.goOn // the signal may take a moment to reach this thread; the test says go on before it resumes the process
 }
 
-type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
-
-func (t *tripwire) dial(next dialer) dialer {
+func (t *tripwire) dial(next redistest.Dialer) redistest.Dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := next(ctx, network, addr)
 		if err != nil {
