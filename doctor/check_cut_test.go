@@ -29,6 +29,7 @@ func (c writes) Write(b []byte) (int, error) {
 
 // A Check whose ctx ends at any command leaves no key for longer than a minute, and returns the
 // cause of ctx.
+// Shows: D1
 func TestCheckCutShort(t *testing.T) {
 	testlevel.Full(t)
 	redistest.MoreRights(t)

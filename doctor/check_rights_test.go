@@ -36,6 +36,7 @@ func asUser(t *testing.T, s *redistest.Server, rules string) *redis.Client {
 
 // With the least rights there is no problem, and a finding names the commands that are refused.
 // Each missing right is a problem that names the command.
+// Shows: D2
 func TestCheckRights(t *testing.T) {
 	testlevel.Full(t)
 	redistest.MoreRights(t)
@@ -71,6 +72,7 @@ func TestCheckRights(t *testing.T) {
 }
 
 // Missing rights to keys, to one kind of key, to channels, or to WAIT for ReplicaAcks are problems.
+// Shows: D1
 func TestCheckRightsScope(t *testing.T) {
 	testlevel.Full(t)
 	redistest.MoreRights(t)
@@ -126,6 +128,7 @@ func TestCheckReplicaAcksUnseen(t *testing.T) {
 }
 
 // A Cluster also needs CLUSTER SLOTS, and no other right.
+// Shows: D2
 func TestCheckRightsCluster(t *testing.T) {
 	testlevel.Full(t)
 	redistest.MoreRights(t)
@@ -142,6 +145,7 @@ func TestCheckRightsCluster(t *testing.T) {
 }
 
 // For a user without the rights to PEXPIRE and DEL, Check writes no key.
+// Shows: D1
 func TestCheckRightsLeavesNothing(t *testing.T) {
 	testlevel.Full(t)
 	redistest.MoreRights(t)
@@ -155,6 +159,7 @@ func TestCheckRightsLeavesNothing(t *testing.T) {
 }
 
 // Check tries exactly the commands that the scripts use.
+// Shows: D2
 func TestCheckTriesAllCommands(t *testing.T) {
 	called := func(text, pattern string) []string {
 		var names []string

@@ -65,6 +65,7 @@ func want(t *testing.T, findings []doctor.Finding, code doctor.Code, s doctor.Se
 // A sound server causes no problem, and no warning but that about its version number. Check leaves
 // no key there: behind a client for one server, a ClusterClient and a wrapper, also with a prefix
 // that has glob characters.
+// Shows: D1
 func TestCheckSound(t *testing.T) {
 	testlevel.Full(t)
 	redistest.MoreRights(t)

@@ -45,6 +45,7 @@ func holdMany(t *testing.T, rdb redis.UniversalClient, n int) {
 
 // If another server with the same keys takes the place of the one that is listed, List ends with an
 // error about that. If INFO is refused, List works without that check.
+// Shows: D3
 func TestListOverFailover(t *testing.T) {
 	testlevel.Full(t)
 	redistest.MoreRights(t)
@@ -107,6 +108,7 @@ func TestListOverFailover(t *testing.T) {
 
 // If the limit of calls under way prevents a round trip, List ends with an error. It omits no key
 // silently.
+// Shows: D3
 func TestListHeldUp(t *testing.T) {
 	testlevel.Full(t)
 	redistest.MoreRights(t)

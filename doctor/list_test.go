@@ -35,6 +35,7 @@ func listed(t *testing.T, l *lockcore.Locker, o doctor.ListOptions) map[string]l
 
 // List yields every key that is not free, with name and state, as Inspect does. It omits keys of
 // another prefix and of other programs. One server, a Cluster and a wrapper behave alike.
+// Shows: D3
 func TestList(t *testing.T) {
 	testlevel.Full(t)
 	redistest.MoreRights(t)
@@ -115,6 +116,7 @@ func timeless(h lockcore.Holding) lockcore.Holding {
 
 // List yields all keys if SCAN returns them in several steps, also after SCRIPT FLUSH. The loop may
 // break.
+// Shows: D3
 func TestListMany(t *testing.T) {
 	testlevel.Full(t)
 	redistest.MoreRights(t)

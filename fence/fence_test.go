@@ -75,6 +75,7 @@ func onRedis(t *testing.T, test func(t *testing.T, rdb *redis.Client)) {
 
 // A fence accepts a newer hold, and accepts the newest one repeatedly. It refuses an older hold,
 // and another hold with an equal token. A refusal writes nothing and names the token that was seen.
+// Shows: F1
 func TestNewest(t *testing.T) {
 	onEach(t, func(t *testing.T, accept newest) {
 		now := tokens()
@@ -134,6 +135,7 @@ func TestBadHold(t *testing.T) {
 // Eight writers write at the same time with tokens out of order, and some tokens belong to two
 // holds. The tokens of accepted writes never decrease, and each token is accepted for one hold
 // only.
+// Shows: F1
 func TestWriters(t *testing.T) {
 	const writers, each = 8, 200
 	check := func(t *testing.T, order []string, refused int64) {

@@ -50,6 +50,7 @@ func child(addr string, in *bufio.Scanner) error {
 
 // A process is stopped between its check and its write for longer than its lease. Its late write
 // replaces that of the next holder, except if the resource is fenced.
+// Shows: P5, F2
 func TestPausedProcess(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()

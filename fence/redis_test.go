@@ -88,6 +88,7 @@ func TestRedisAdvance(t *testing.T) {
 
 // After the memory of a resource has expired, the fence still refuses the holds that it refused
 // before, and accepts new ones. Only if Redis loses its data earlier does it accept an old hold.
+// Shows: F4
 func TestForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := redistest.Bubble(t)
@@ -131,6 +132,7 @@ func TestForgotten(t *testing.T) {
 
 // The Keep of writers may differ by up to a day: the memory of a hold lasts for as long as any
 // other writer relies on it.
+// Shows: F4
 func TestKeepDiffers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rdb := redistest.Bubble(t).Client(t)

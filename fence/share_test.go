@@ -15,6 +15,7 @@ import (
 
 // A reader is paused for longer than its lease, and a write follows. The fence refuses its late
 // fill of a cache. Readers of one phase do not refuse each other, in one process or in two.
+// Shows: S6
 func TestSharedLateCacheFill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := redistest.Bubble(t)
@@ -93,6 +94,7 @@ func TestSharedLateCacheFill(t *testing.T) {
 
 // A fence does not distinguish two permits of one phase: the resource accepts the writes of both,
 // in any order.
+// Shows: S6
 func TestPermitsOfOnePhase(t *testing.T) {
 	locks, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {

@@ -49,6 +49,7 @@ func TestPeer_redissonMultiLockHeldByMany(t *testing.T) {
 // Redisson #4050: threads whose MultiLocks overlap release all their locks and try again, and none
 // makes progress. Here the calls of two processes use three sets of keys that overlap in a circle.
 // All run.
+// Shows: N3
 func TestPeer_redissonMultiLockInACircle(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		sets := [][]string{{"a", "b"}, {"b", "c"}, {"c", "a"}}

@@ -43,6 +43,7 @@ func (f *fixture) hold(t *testing.T, key string) *lockcore.Lease {
 
 // 64 goroutines acquire random pairs of 8 keys, in any order. Each call gets its keys, and no two
 // runs of a key overlap.
+// Shows: N3
 func TestAllPairs(t *testing.T) {
 	pairs := func(t *testing.T, rounds int, lockers ...*lockcore.Locker) {
 		t.Helper()
@@ -99,6 +100,7 @@ func TestAllPairs(t *testing.T) {
 }
 
 // Two processes name the same keys in opposite orders. No call times out.
+// Shows: N3
 func TestAllOppositeOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		var wg sync.WaitGroup
@@ -126,6 +128,7 @@ func TestAllOppositeOrder(t *testing.T) {
 
 // The second key is busy until Wait is over. The error names the busy key, and the first key is
 // free at once, also with a MinHold. Wait bounds the time for both keys.
+// Shows: N4
 func TestAllBusy(t *testing.T) {
 	for name, tt := range map[string]struct{ wait, took time.Duration }{
 		"NoWait":  {wait: lockcore.NoWait},
@@ -158,6 +161,7 @@ func TestAllBusy(t *testing.T) {
 }
 
 // Wait is over when the call acquires the first key. The call tries the second key once.
+// Shows: N4
 func TestAllWaitIsOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		f.faults.DelayFunc(func() time.Duration { return 10 * time.Millisecond })
@@ -176,6 +180,7 @@ func TestAllWaitIsOver(t *testing.T) {
 
 // MinHold keeps each key after a run. MaxHold bounds each hold, and its time begins with the grant
 // of that key.
+// Shows: N4
 func TestAllMinHoldMaxHold(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		if err := guard.ExclusiveAll(t.Context(), f.locks, []string{"a", "b"}, lockcore.Terms{MinHold: time.Minute}, nothing); err != nil {
@@ -203,6 +208,7 @@ func TestAllMinHoldMaxHold(t *testing.T) {
 
 // The lease of one of the two keys ends early. The ctx of fn ends with the cause, and the error has
 // the cause, also if fn returns nil.
+// Shows: N4
 func TestAllLost(t *testing.T) {
 	for _, key := range []string{"a", "b"} {
 		for name, result := range map[string]func(context.Context) error{"nil": func(context.Context) error { return nil }, "ctx": context.Context.Err} {
@@ -230,6 +236,7 @@ func TestAllLost(t *testing.T) {
 }
 
 // The lease of the first key ends while the call waits for the second one. fn does not run.
+// Shows: N4
 func TestAllLostBefore(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		b, runs := f.hold(t, "b"), 0
@@ -262,6 +269,7 @@ func TestAllPanic(t *testing.T) {
 
 // The Locker is closed while the call waits for the second key. The call returns ErrClosed, the
 // first key is released, and Close returns no error.
+// Shows: N4
 func TestAllClose(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		f.hold(t, "b")
@@ -282,6 +290,7 @@ func TestAllClose(t *testing.T) {
 
 // Duplicate keys count once, each key has its token, and a call for keys that ctx holds sends no
 // command.
+// Shows: N3
 func TestAllNested(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		_ = guard.Exclusive(t.Context(), f.locks, "warm", noWait, nothing)

@@ -25,6 +25,7 @@ func (f *fixture) awayAfterGrant(away time.Duration) {
 // Redis grants a key, the reply is lost, and Redis is unavailable for up to longer than the lease.
 // No handler ran, so the key is not abandoned: neither for the call, which still waits, nor for a
 // redelivery.
+// Shows: O3
 func TestOnceGrantUnheard(t *testing.T) {
 	for name, c := range map[string]struct {
 		terms lockcore.Terms
@@ -60,6 +61,7 @@ func TestOnceGrantUnheard(t *testing.T) {
 
 // A run fails while Redis is unavailable for longer than the lease. The key is not abandoned once
 // Redis has received the release.
+// Shows: O3
 func TestOnceFailureWhileAway(t *testing.T) {
 	for name, mode := range map[string]guard.Mode{"at least once": guard.AtLeastOnce, "at most once": guard.AtMostOnce} {
 		t.Run(name, func(t *testing.T) {
@@ -82,6 +84,7 @@ func TestOnceFailureWhileAway(t *testing.T) {
 
 // The reply to a completion is lost, and then Redis loses the hold and the record, as in a
 // failover. The Locker reports CompletionFailed.
+// Shows: O2
 func TestOnceCompletionForgotten(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		out, err := guard.Once(t.Context(), f.locks, "k", guard.OnceOptions{}, func(context.Context) error { f.faults.Down(); return nil })

@@ -15,6 +15,7 @@ import (
 
 // The lease ends under a handler, and the handler returns the error of its ctx. The guard's error
 // has both that error and the cause of the end, in one line.
+// Shows: L15
 func TestEndedLeaseIsNamed(t *testing.T) {
 	for name, end := range map[string]struct {
 		terms lockcore.Terms
@@ -77,6 +78,7 @@ func TestCanceledCallerIsNotALoss(t *testing.T) {
 // The cause of a lease's end is added to a handler's error that has a mark. The mark stays
 // effective, for the Once of the handler and for a Once around it, and the record has the handler's
 // text only.
+// Shows: L15
 func TestEndedLeaseKeepsMarks(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		for name, test := range map[string]struct {

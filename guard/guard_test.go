@@ -96,6 +96,7 @@ func TestExclusivePanic(t *testing.T) {
 
 // The handler ignores its ctx. The key stays held until it returns, after any time. Exclusive
 // returns an error if the lease ended before, and none if only the caller's ctx did.
+// Shows: L1, B1
 func TestExclusiveIgnoresCtx(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -122,6 +123,7 @@ func TestExclusiveIgnoresCtx(t *testing.T) {
 
 // Close gives up the lease of a handler that then returns nil. The error is ErrGivenUp, and not
 // ErrNotRun.
+// Shows: I14
 func TestExclusiveGivenUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		err := guard.Exclusive(t.Context(), f.locks, "k", lockcore.Terms{}, func(context.Context) error {
@@ -155,6 +157,7 @@ func TestExclusiveFailure(t *testing.T) {
 
 // Redis executes a command, and its reply is lost. For each command the handler runs once, and the
 // key is free afterwards.
+// Shows: L12
 func TestExclusiveLostReply(t *testing.T) {
 	for _, script := range []string{"acquire", "release"} {
 		t.Run(script, func(t *testing.T) {
@@ -174,6 +177,7 @@ func TestExclusiveLostReply(t *testing.T) {
 }
 
 // Ten nested calls send the commands of one call.
+// Shows: N1
 func TestExclusiveNested(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		_ = guard.Exclusive(t.Context(), f.locks, "k", noWait, nothing)

@@ -306,6 +306,7 @@ func TestPeer_redissonSemaphore(t *testing.T) {
 // Redisson #6664, #6687 and #5762: a call that waits for permits does not notice their release
 // until its wait is over. Here a release wakes the call, also if the permits are released in several
 // parts.
+// Shows: S4
 func TestPeer_redissonSemaphoreSleepsThroughARelease(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		for _, parts := range [][]int{{2}, {1, 1}} {
@@ -362,6 +363,7 @@ func TestPeer_redissonPermitsAfterZero(t *testing.T) {
 
 // Redisson #2045, #4462 and #2213: a machine that is lost keeps its permits forever. Here they are
 // free at most 250 ms after their leases, and no permit is added when the machine is back.
+// Shows: S5
 func TestPeer_redissonLostMachineKeepsPermit(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		lost := []*lockcore.Lease{get(t.Context(), t, f.locks, permits(1, 3)), get(t.Context(), t, f.locks, permits(1, 3))}

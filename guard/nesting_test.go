@@ -41,6 +41,7 @@ var outer = map[string]func(ctx context.Context, f *fixture, fn func(context.Con
 
 // A Once inside a hold of another key does not wait for a run of its own key, unless Wait is set.
 // It returns the BusyError, and the outer guard gives the account back.
+// Shows: N5
 func TestOnceInsideHold(t *testing.T) {
 	for name, hold := range outer {
 		t.Run(name, func(t *testing.T) {
@@ -68,6 +69,7 @@ func TestOnceInsideHold(t *testing.T) {
 
 // Without a hold of another key Once waits. It also waits inside of the run of another Once, whose
 // work has begun, and with a ctx whose hold has ended.
+// Shows: N5
 func TestOnceWaitsOutsideOfHolds(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		defer locktest.HoldOnce(t, f.other, "email:7")()
@@ -102,6 +104,7 @@ func TestOnceWaitsOutsideOfHolds(t *testing.T) {
 
 // A run of payment 7 hangs and keeps its once key. 20 other payments of the account go on, and
 // further calls of payment 7 do not delay them.
+// Shows: N5
 func TestHungPaymentLeavesTheAccount(t *testing.T) {
 	for name, mode := range map[string]guard.Mode{"at least once": guard.AtLeastOnce, "at most once": guard.AtMostOnce} {
 		t.Run(name, func(t *testing.T) {
@@ -141,6 +144,7 @@ func TestHungPaymentLeavesTheAccount(t *testing.T) {
 // With AtMostOnce the error of a guard inside the handler, whose function did not run, is recorded
 // as a failure. The Observer gets Misconfigured, and the texts of the error and of the record name
 // the remedy. A mark on the error is a decision of the program, so it is not reported.
+// Shows: O1
 func TestOnceRecordsARefusalInside(t *testing.T) {
 	const remedy = "nest Exclusive outside of Once"
 	refusals := map[string]func(ctx context.Context, f *fixture) error{

@@ -27,6 +27,7 @@ func inMemory(t *testing.T) *lockcore.Locker {
 }
 
 // A result whose type has an unexported field is refused before the work runs. The key stays free.
+// Shows: O10
 func TestOnceLossyType(t *testing.T) {
 	locks := inMemory(t)
 	runs := 0
@@ -43,6 +44,7 @@ func TestOnceLossyType(t *testing.T) {
 }
 
 // A record that was made before such results were refused is replayed.
+// Shows: O10
 func TestOnceLossyTypeReplays(t *testing.T) {
 	locks := inMemory(t)
 	type recorded struct{ ID string }
@@ -57,6 +59,7 @@ func TestOnceLossyTypeReplays(t *testing.T) {
 
 // The type of a result may come back, but its value does not. The work has run: the call returns
 // the value with an error, and the key is done without a result.
+// Shows: O10
 func TestOnceLossyValue(t *testing.T) {
 	locks := inMemory(t)
 	type answer struct{ Receipt *lossy }

@@ -22,6 +22,7 @@ type receipt struct {
 
 // A run records a value with two commands. Later calls of both processes replay it, each with one
 // command, until Keep is over.
+// Shows: I9, I10
 func TestOnceValueReplay(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		runs := 0
@@ -55,6 +56,7 @@ func TestOnceValueReplay(t *testing.T) {
 
 // The first delivery fails and the redelivery runs. The key is done only after the handler has
 // succeeded.
+// Shows: O1
 func TestOnceFailure(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		runs := 0
@@ -70,6 +72,7 @@ func TestOnceFailure(t *testing.T) {
 }
 
 // A handler's error with each mark, in each mode: either the next call replays it, or it runs.
+// Shows: O1
 func TestOnceErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		mode     guard.Mode
@@ -101,6 +104,7 @@ func TestOnceErrors(t *testing.T) {
 
 // The handler panics, and the panic passes through Once. With AtLeastOnce the redelivery runs. With
 // AtMostOnce the key is abandoned.
+// Shows: O5
 func TestOncePanic(t *testing.T) {
 	for name, mode := range map[string]guard.Mode{"at least once": guard.AtLeastOnce, "at most once": guard.AtMostOnce} {
 		t.Run(name, func(t *testing.T) {
@@ -125,6 +129,7 @@ func TestOncePanic(t *testing.T) {
 
 // The handler runs longer than its ctx and its caller. Its late success is recorded, and the retry
 // replays it.
+// Shows: I9
 func TestOnceLateSuccess(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		runs := 0
@@ -170,6 +175,7 @@ func TestOnceLostReply(t *testing.T) {
 
 // Redis is unavailable when a run completes. The call returns within 1.1 s, and the record is
 // stored when Redis is back.
+// Shows: O2
 func TestOnceCompletesInBackground(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		start := time.Now()
@@ -187,6 +193,7 @@ func TestOnceCompletesInBackground(t *testing.T) {
 
 // Redis is unavailable for a minute when a run completes. The Locker reports CompletionFailed, and
 // the next call takes over.
+// Shows: O2
 func TestOnceCompletionLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		_, _ = guard.Once(t.Context(), f.locks, "k", guard.OnceOptions{}, func(context.Context) error { f.faults.Down(); return nil })
@@ -202,6 +209,7 @@ func TestOnceCompletionLost(t *testing.T) {
 
 // The connections of a holder are silent until its lease expires. With AtLeastOnce the next call
 // takes over. With AtMostOnce it is refused.
+// Shows: O5, B1, B4
 func TestOnceAbandoned(t *testing.T) {
 	for name, mode := range map[string]guard.Mode{"at least once": guard.AtLeastOnce, "at most once": guard.AtMostOnce} {
 		t.Run(name, func(t *testing.T) {
@@ -236,6 +244,7 @@ func TestOnceAbandoned(t *testing.T) {
 
 // A call with another fingerprint is refused at once, while the key runs and when it is done. An
 // empty fingerprint is not compared.
+// Shows: O6
 func TestOnceFingerprint(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		mine := guard.OnceOptions{Fingerprint: idempotency.Fingerprint(nil, []byte("a"))}
@@ -261,6 +270,7 @@ func TestOnceFingerprint(t *testing.T) {
 
 // A result that is too large, or cannot be encoded, leaves a tombstone. The key is done and does
 // not run again.
+// Shows: O9
 func TestOnceTombstone(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		big := func(context.Context) (string, error) { return strings.Repeat("x", 300<<10), nil }
@@ -287,6 +297,7 @@ func TestOnceTombstone(t *testing.T) {
 
 // A record cannot be decoded. The call returns ErrRecord, the Locker reports BadRecord, and the
 // handler does not run.
+// Shows: O9
 func TestOnceBadRecord(t *testing.T) {
 	for name, spoil := range map[string]string{"empty": "", "garbage": "\xff\x00garbage", "other version": "\x02\x01\x00\x00", "wrong JSON": "\x01\x01\x04json\x01{", "other codec": "\x01\x01\x05bytes\x00"} {
 		t.Run(name, func(t *testing.T) {
@@ -347,6 +358,7 @@ func TestOnceCodecPanics(t *testing.T) {
 // With ReportOnly a done key replays a call with another fingerprint, and reports PayloadDiffers
 // each time. Records of final failures and tombstones are compared too. Records without a
 // fingerprint are not compared.
+// Shows: O7
 func TestOnceReportOnly(t *testing.T) {
 	type run struct {
 		fingerprint string

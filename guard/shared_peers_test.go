@@ -97,6 +97,7 @@ func held(ctx context.Context) bool {
 	return ok
 }
 
+// Shows: S2
 func TestPeer_redissonReadWriteLock(t *testing.T) {
 	for name, test := range map[string]func(t *testing.T, f *fixture){
 		// The shorter lease of a reader does not shorten the lease of another reader.
@@ -469,6 +470,7 @@ func TestPeer_redissonSharesInCluster(t *testing.T) {
 
 // Redisson #4796: a reader that acquires the write lock of its key waits forever. Here it is
 // refused at once, and so are two readers that do this at the same time.
+// Shows: S8
 func TestPeer_redissonUpgradeHangs(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		var wg sync.WaitGroup
@@ -495,6 +497,7 @@ func TestPeer_redissonUpgradeHangs(t *testing.T) {
 
 // Redisson #5379: its read-write lock is not fair, so new readers pass a waiting writer. Here the
 // writer waits only for the readers that came before it.
+// Shows: S3
 func TestPeer_redissonReadersUnfair(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		stop, cancel := context.WithCancel(t.Context())

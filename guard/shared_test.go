@@ -226,6 +226,7 @@ func TestOnceUnknown(t *testing.T) {
 
 // A run takes an abandoned key over and has no result. The next run is a takeover too, until one
 // has a result.
+// Shows: O5
 func TestOnceTakeoverFails(t *testing.T) {
 	for name, fn := range map[string]func(context.Context) error{
 		"error":    func(context.Context) error { return errBoom },

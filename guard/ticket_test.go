@@ -13,6 +13,7 @@ import (
 
 // A handler hands over its hold, and another process adopts it and runs under the same key. Neither
 // guard waits.
+// Shows: T2
 func TestTicketExclusive(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		for name, answer := range map[string]error{"nil": nil, "an error": errors.New("after the ticket"), "the end of its ctx": context.Canceled} {
@@ -73,6 +74,7 @@ func TestTicketExclusive(t *testing.T) {
 
 // A handler of Once hands over its hold. The adopter continues the same run, and only the
 // adopter's result is recorded. A ticket for another key or kind is not used.
+// Shows: T5
 func TestTicketOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		for name, answer := range map[string]error{"nil": nil, "final": guard.Final(errors.New("after the ticket")), "unknown": guard.Unknown(errors.New("?"))} {
@@ -113,6 +115,7 @@ func giver(context.Context) (string, error) { return "of the giver", nil }
 
 // Ticket races with the end of the handler. If the guard ends the hold first, there is no ticket.
 // Otherwise the guard returns HandedOver, and the ticket works.
+// Shows: T1
 func TestTicketRaces(t *testing.T) {
 	locks, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {

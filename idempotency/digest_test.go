@@ -31,6 +31,7 @@ func TestDigestsTellListsApart(t *testing.T) {
 	})
 }
 
+// Shows: H2
 func TestMovedBoundaries(t *testing.T) {
 	lists := [][]string{{"ab", "c"}, {"a", "bc"}, {"abc"}, {"abc", ""}, {"", "abc"}, {"a", "b", "c"}, {}, {""}, {"", ""}}
 	seen := map[string][]string{}

@@ -57,6 +57,7 @@ func TestGoldenRecords(t *testing.T) {
 	}
 }
 
+// Shows: H7
 func TestBadRecordsDoNotDecode(t *testing.T) {
 	for name, s := range map[string]string{
 		"nothing":                 "",

@@ -46,6 +46,7 @@ func stateOf(t *testing.T, l *lockcore.Locker) lockcore.Holding {
 
 // However a run ends without an outcome, AtMostOnce remembers that for 100 days, and each refusal
 // for another 100 days.
+// Shows: O5
 func TestAtMostOnceRemembersFor100Days(t *testing.T) {
 	most := lockcore.Claim{Terms: noWait, AtMostOnce: true}
 	for name, end := range map[string]func(*testing.T, *lockcore.Locker){

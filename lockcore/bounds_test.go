@@ -23,6 +23,7 @@ import (
 // A late duplicate of an acquire arrives after its request has ended, and grants nothing. That
 // holds also if the hash was about to expire when the id was remembered, or if a record was kept
 // for only a second.
+// Shows: L13
 func TestLateDuplicateAfterShortTTL(t *testing.T) {
 	free := func(w *world, kind lockcore.Kind) {
 		b, _, _ := w.Locker(lockcore.Options{})
@@ -75,6 +76,7 @@ func TestLateDuplicateAfterShortTTL(t *testing.T) {
 
 // A waiter is in the queue with 1,000 dead members before it. It gets the free key with its next
 // request, within 2 s.
+// Shows: W6
 func TestWaitBehindDeadMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -107,6 +109,7 @@ func TestWaitBehindDeadMembers(t *testing.T) {
 }
 
 // A key has an absurd end of its lease, of any form. A waiter sends requests at a bounded rate.
+// Shows: X1
 func TestAbsurdEndRate(t *testing.T) {
 	t.Parallel()
 	w := realWorld(t)
@@ -171,6 +174,7 @@ func (s *scripted) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 // A request that no notification has caused is sent at least 10 ms after the previous one, whatever
 // the reply to that one.
+// Shows: X1
 func TestReplyRate(t *testing.T) {
 	for name, reply := range map[string][]any{
 		"busy for the longest time": {int64(0), int64(math.MaxInt64), int64(math.MaxInt64), "", int64(math.MaxInt64), ""},
@@ -200,6 +204,7 @@ func TestReplyRate(t *testing.T) {
 
 // A key has a field that cannot be read. Each operation returns ErrRecord at once, which names the
 // key and the field, and writes nothing. Clear repairs the key.
+// Shows: X2
 func TestUnreadableKey(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

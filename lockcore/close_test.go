@@ -17,6 +17,7 @@ import (
 
 // Close returns when its ctx ends, in each state of the client. The client dials for the
 // subscription, waits for the reply to a request or a withdrawal, or ignores its ctx.
+// Shows: I14
 func TestCloseWithinBound(t *testing.T) {
 	hang := func(context.Context, string, string) (net.Conn, error) { // like a dial to an address that drops packets
 		time.Sleep(5 * time.Second)

@@ -15,6 +15,7 @@ import (
 
 // A released key is cooling until the end of MinHold: for calls of the same process and of others,
 // for waiters and for new calls. Then it is free, and not abandoned.
+// Shows: L4
 func TestMinHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSpace(t)
@@ -109,6 +110,7 @@ func TestMinHoldOnce(t *testing.T) {
 
 // The command that releases a key with MinHold is lost and sent again. The key is not kept longer
 // than MinHold.
+// Shows: L4
 func TestMinHoldLostReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -142,6 +144,7 @@ func TestMinHoldClear(t *testing.T) {
 
 // A handler that does not call Beat for Stall loses its key, like at MaxHold. A handler that calls
 // Beat keeps its key, and the keys of the holds around it.
+// Shows: L3
 func TestStall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSpace(t)
@@ -180,6 +183,7 @@ func TestStall(t *testing.T) {
 }
 
 // Each hold of a batch has its own Stall.
+// Shows: L3
 func TestStallInABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSpace(t)

@@ -12,6 +12,7 @@ import (
 )
 
 // A limit for each user leaves no data a minute after the last MinHold, in Redis and in memory.
+// Shows: I8
 func TestMinHoldForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -12,6 +12,7 @@ import (
 
 // Redis was away for so long that each lease looks as old as that of a dead holder. A living holder
 // renews its lease before the second look.
+// Shows: L16
 func TestForceClearAfterOutage(t *testing.T) {
 	for away := 13500 * time.Millisecond; away < 19*time.Second; away += 500 * time.Millisecond {
 		synctest.Test(t, func(t *testing.T) {
@@ -35,6 +36,7 @@ func TestForceClearAfterOutage(t *testing.T) {
 }
 
 // A renewal of a living holder is lost. The next one arrives before the second look.
+// Shows: L16
 func TestForceClearRenewalLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -53,6 +55,7 @@ func TestForceClearRenewalLost(t *testing.T) {
 }
 
 // A holder has died. The clock of the server is slower than that of the operator, by 1 %.
+// Shows: L16
 func TestForceClearSlowClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -117,6 +117,7 @@ const (
 // A holder dies under a lease of an hour. Without ForceClear its key stays held for that time.
 // ForceClear waits until a living holder must have renewed the lease. Then a waiting process gets the
 // key at once, with a greater token.
+// Shows: L16
 func TestForceClearDead(t *testing.T) {
 	forcing(t, func(f *forced) {
 		granted := time.Now()
@@ -146,6 +147,7 @@ func TestForceClearDead(t *testing.T) {
 }
 
 // A living holder renews its lease while ForceClear waits, and keeps the key.
+// Shows: L16
 func TestForceClearAlive(t *testing.T) {
 	for name, extend := range map[string]bool{"renewed": false, "extended": true} {
 		t.Run(name, func(t *testing.T) {
@@ -175,6 +177,7 @@ func TestForceClearAlive(t *testing.T) {
 }
 
 // With EvenAlive a living hold is lost at once, and its late commands change nothing.
+// Shows: L16, B3
 func TestForceClearEvenAlive(t *testing.T) {
 	forcing(t, func(f *forced) {
 		le := f.acquire(f.holder, lockcore.Terms{Lease: longLease})
@@ -198,6 +201,7 @@ func TestForceClearEvenAlive(t *testing.T) {
 
 // ForceClear changes nothing if the key has another hold than the one that was shown, or none, or if
 // it is shared.
+// Shows: L16
 func TestForceClearChanged(t *testing.T) {
 	forcing(t, func(f *forced) {
 		first := f.acquire(f.holder, lockcore.Terms{Lease: longLease})
@@ -227,6 +231,7 @@ func TestForceClearChanged(t *testing.T) {
 }
 
 // A once key whose run has begun is abandoned after ForceClear, not free.
+// Shows: L16
 func TestForceClearOnce(t *testing.T) {
 	forcing(t, func(f *forced) {
 		claim := func(l *lockcore.Locker, c lockcore.Claim) (*lockcore.Lease, error) {
@@ -253,6 +258,7 @@ func TestForceClearOnce(t *testing.T) {
 }
 
 // A lease with NoRenew shows nothing about its holder, so only EvenAlive ends it.
+// Shows: L16
 func TestForceClearUnrenewed(t *testing.T) {
 	forcing(t, func(f *forced) {
 		le := f.acquire(f.holder, lockcore.Terms{Lease: longLease, NoRenew: true})
@@ -268,6 +274,7 @@ func TestForceClearUnrenewed(t *testing.T) {
 }
 
 // A hold that was handed over is not renewed until its adoption.
+// Shows: L16
 func TestForceClearHandedOver(t *testing.T) {
 	forcing(t, func(f *forced) {
 		ticket := ticketOf(f.T, f.acquire(f.holder, lockcore.Terms{}), longLease)
@@ -358,6 +365,7 @@ func TestForceClearReplyLost(t *testing.T) {
 
 // On a real server, ForceClear ends the lease of a holder whose connection is down, and not the lease
 // of one that lives.
+// Shows: L16
 func TestForceClearReal(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()

@@ -51,6 +51,7 @@ func (p *peerPair) stillHeld(le *lockcore.Lease) {
 
 // redsync: Lock withdraws on the ctx that was canceled, so the key stays held for its TTL. Here the
 // grant of a canceled call is withdrawn.
+// Shows: R1
 func TestPeer_redsyncCanceledAcquireLeavesItsKey(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		_ = p.Must(p.a.Acquire(t.Context(), "warm", noWait)).Release(t.Context())
@@ -199,6 +200,7 @@ func TestPeer_nodeRedlockReleaseOfALostLock(t *testing.T) {
 
 // Redisson: RFencedLock takes a new token for a nested lock, and its getToken may return the token
 // of the next holder. Here a nested call has the token of its hold, which does not change.
+// Shows: N1
 func TestPeer_redissonTokenOfAnother(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		le := p.Must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 2 * time.Second, NoRenew: true}))

@@ -15,6 +15,7 @@ var holdID = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
 // Each hold has its own id, also holds that follow each other under one grant. A nested run has the
 // id of its hold. A key that is not held has none.
+// Shows: F7
 func TestHoldOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSpace(t)
@@ -69,6 +70,7 @@ func TestHoldOf(t *testing.T) {
 
 // Two holds have the same token, because two servers without each other's data granted them. They
 // have different ids.
+// Shows: F7
 func TestHoldOfEqualTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -49,6 +49,7 @@ func atEachErr(t *testing.T, scenario func(t *testing.T, w *world, first asked))
 // A process stops for longer than the lease, at any point between its call and its run. Its own
 // grant expires meanwhile. This grant does not count as an abandoned run, also if the first
 // withdrawal is lost.
+// Shows: R2, O3
 func TestGrantPaused(t *testing.T) {
 	atEachErr(t, func(t *testing.T, w *world, ctx asked) {
 		l, faults, _ := w.Locker(lockcore.Options{})
@@ -72,6 +73,7 @@ func TestGrantPaused(t *testing.T) {
 
 // A call ends while its grant arrives, and Redis becomes unavailable before the withdrawal. For the
 // next waiter this grant does not count as an abandoned run.
+// Shows: O3
 func TestGrantUnwanted(t *testing.T) {
 	unwanted := false
 	atEachErr(t, func(t *testing.T, w *world, ctx asked) {

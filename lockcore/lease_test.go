@@ -13,6 +13,7 @@ import (
 
 // Redis stops replying to a holder. The ctx of the hold ends with ErrLost before the lease ends on
 // the server.
+// Shows: I4
 func TestLeaseSilence(t *testing.T) {
 	for name, held := range map[string]time.Duration{"at once": 0, "after renewals": 5 * time.Minute, "under way": 10 * time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -40,6 +41,7 @@ func TestLeaseSilence(t *testing.T) {
 }
 
 // The watchdog renews a lease for an hour. After the release the key is free.
+// Shows: I5
 func TestLeaseHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -72,6 +74,7 @@ func TestLeaseHour(t *testing.T) {
 }
 
 // Renewals fail for less than a lease, several times. The lease is not lost.
+// Shows: I5
 func TestLeaseGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -91,6 +94,7 @@ func TestLeaseGap(t *testing.T) {
 
 // The connection of a renewal breaks. The renewal is sent again. The subscription stays open, so
 // nothing else renews the lease.
+// Shows: L8
 func TestLeaseRenewalCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -112,6 +116,7 @@ func TestLeaseRenewalCut(t *testing.T) {
 
 // At MaxHold the ctx of a handler that hangs ends, and the lease is not renewed. The key is free
 // one lease later.
+// Shows: L2
 func TestLeaseMaxHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -179,6 +184,7 @@ func TestLeaseExtend(t *testing.T) {
 
 // A nested call finds its hold in ctx and sends no command. The last run that returns releases the
 // key, whichever that is.
+// Shows: L1, N1
 func TestLeaseReentry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -220,6 +226,7 @@ func TestLeaseReentry(t *testing.T) {
 }
 
 // A call with a fresh or detached ctx, of another kind of key or on another Locker is not nested.
+// Shows: N1
 func TestLeaseNoReentry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSpace(t)
@@ -275,6 +282,7 @@ func TestLeaseReentryWithoutCancel(t *testing.T) {
 
 // A caller whose ctx is canceled keeps the key until it releases it, because the handler may still
 // run.
+// Shows: L1
 func TestLeaseCanceledParent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -298,6 +306,7 @@ func TestLeaseCanceledParent(t *testing.T) {
 
 // An abandoned key is taken over and reported to the new holder, or refused with AtMostOnce. After
 // Clear it runs again.
+// Shows: O5
 func TestLeaseAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSpace(t)
@@ -334,6 +343,7 @@ func TestLeaseAbandoned(t *testing.T) {
 }
 
 // A completion that arrives after the end of the lease is recorded, unless another run has begun.
+// Shows: O4
 func TestLeaseLateCompletion(t *testing.T) {
 	for name, followed := range map[string]bool{"not followed": false, "followed": true} {
 		t.Run(name, func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 // An acquire and a release are one command each. So are a claim and its completion. A replay is one
 // command.
+// Shows: C1
 func TestCommandsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -64,6 +65,7 @@ func TestCommandsCounted(t *testing.T) {
 
 // When Close begins, new calls are refused and waiters return at once. Leases are renewed while
 // their handlers run.
+// Shows: I14
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSpace(t)
@@ -107,6 +109,7 @@ func TestClose(t *testing.T) {
 
 // When the time of Close ends, the remaining leases are canceled and no longer renewed. Their keys
 // are free at the end of the lease, never sooner, because the handlers may still run.
+// Shows: I14
 func TestCloseInTime(t *testing.T) {
 	for name, limit := range map[string]time.Duration{"deadline": 5 * time.Second, "none: one lease": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -147,6 +150,7 @@ func TestCloseInTime(t *testing.T) {
 }
 
 // Redis does not reply. Close still returns within its bound.
+// Shows: I14
 func TestCloseWithoutRedis(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -166,6 +170,7 @@ func TestCloseWithoutRedis(t *testing.T) {
 
 // Revoke ends the ctx of the holder at once if its process is subscribed, else at its next renewal.
 // The key is free only after the handler has returned.
+// Shows: L5
 func TestRevoke(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -209,6 +214,7 @@ func TestRevoke(t *testing.T) {
 }
 
 // A lease with NoRenew is also notified of a revocation.
+// Shows: L5
 func TestRevokeFixed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSpace(t)

@@ -91,6 +91,7 @@ func onBoth(t *testing.T, test func(t *testing.T, l *lockcore.Locker)) {
 
 // While this process has the key, exactly MaxWaiting calls wait and the others fail at once. A
 // waiter that gets the key or gives up makes its place free. Holds do not count.
+// Shows: W3
 func TestMaxWaiting(t *testing.T) {
 	onBoth(t, func(t *testing.T, l *lockcore.Locker) {
 		le, err := l.Acquire(t.Context(), "k", few)
@@ -145,6 +146,7 @@ func TestMaxWaitingOwn(t *testing.T) {
 
 // While another process has the key, the leader that waits for it counts too. Calls beyond the
 // bound send no command.
+// Shows: W3
 func TestMaxWaitingOtherProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -174,6 +176,7 @@ func TestMaxWaitingOtherProcess(t *testing.T) {
 
 // While the holder is not known, a call beyond the bound waits for the reply to the leader. Then
 // the calls are checked in order of arrival. If the leader gets the key, its place is free.
+// Shows: W3
 func TestMaxWaitingBeforeReply(t *testing.T) {
 	for name, held := range map[string]bool{"granted": false, "busy": true} {
 		inTime(t, name, func(t *testing.T) {
@@ -410,6 +413,7 @@ func TestMaxWaitingEvents(t *testing.T) {
 
 // Calls race for the last places, over hand-offs and batches. No call is refused while a place is
 // free, and never do more calls wait than there are places.
+// Shows: W3
 func TestMaxWaitingRace(t *testing.T) {
 	const places = 5
 	o := lockcore.Options{Observer: queueBound(t, places), Terms: lockcore.Terms{Wait: lockcore.Forever, MaxWaiting: places}}

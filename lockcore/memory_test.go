@@ -22,6 +22,7 @@ import (
 const manyLeases = 100_000
 
 // A held lease uses at most 1 KiB of heap and no goroutine.
+// Shows: C3
 func TestMemoryLease(t *testing.T) {
 	unlessInflated(t)
 	l := bare(t, lockcore.Options{})
@@ -75,6 +76,7 @@ func TestMemoryHandOff(t *testing.T) {
 
 // A waiter uses at most 2 KiB, on a goroutine whose stack has already grown beyond the smallest
 // size. At most 600 bytes of that are on the heap.
+// Shows: C3
 func TestMemoryWaiter(t *testing.T) {
 	unlessInflated(t)
 	for _, wait := range []time.Duration{lockcore.Forever, time.Hour} {
@@ -120,6 +122,7 @@ func inWork(start chan struct{}, l *lockcore.Locker, ctx context.Context, wait t
 // Renewing 100,000 leases takes less than a second. On a slower machine it takes less than five
 // times the duration of as many HMGETs in pipelines of a thousand, measured in the same run. The
 // best of three passes counts, because the machine may have other work.
+// Shows: C3
 func TestRenewMany(t *testing.T) {
 	unlessInflated(t)
 	heard, rdb := new(passes), redistest.Real(t).Client(t)

@@ -62,6 +62,7 @@ func (s *slow) Read(b []byte) (int, error) {
 
 // Redisson 3.28.0, #3891 and #5070: unlock messages are missed. Here a notification that arrives
 // between the busy reply and its reading is not missed.
+// Shows: I6
 func TestPeer_redissonMessageBeforeTheReply(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		open := make(chan struct{})
@@ -101,6 +102,7 @@ func (d deaf) Read(b []byte) (int, error) {
 
 // rueidislock v1.0.79, measured with the settings of its README: after one lost message all waiters
 // wait for a free key until their time ends. Here a waiter gets the key within 2.5 s.
+// Shows: I6
 func TestPeer_rueidislockLostMessage(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		l := p.through(func(c net.Conn) net.Conn { return deaf{c} })
@@ -151,6 +153,7 @@ func TestPeer_redissonSubscriptionPerLock(t *testing.T) {
 
 // rueidis #604: the watcher of an event is removed while a waiter needs it. Here a waiter ends, and
 // the subscription stays open for another one.
+// Shows: I6
 func TestPeer_rueidisUnsubscribedTooEarly(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		x := p.Must(p.b.Acquire(t.Context(), "x", lockcore.Terms{}))

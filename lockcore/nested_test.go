@@ -100,6 +100,7 @@ func releaseAll(t *testing.T, leases ...*lockcore.Lease) {
 
 // Goroutines make nested calls with the ctx of one handler. The calls run one at a time, so a
 // counter without a mutex is exact, and the race detector reports nothing.
+// Shows: N1
 func TestNestedCallsRunAlone(t *testing.T) {
 	const goroutines = 20
 	rounds := testlevel.Pick(t, 100, 1000, 1000)
@@ -135,6 +136,7 @@ func TestNestedCallsRunAlone(t *testing.T) {
 
 // A nested call is made while another one of the same entry is open. Its Wait decides how it ends,
 // see type entry.
+// Shows: N1
 func TestNestedSibling(t *testing.T) {
 	inNest(t, func(t *testing.T, n *nest) {
 		ctx := n.outer.Context()
@@ -425,6 +427,7 @@ func TestNestedValuesInHandOff(t *testing.T) {
 
 // A waiting nested call returns an error when its hold is lost or the Locker is closed. If its ctx
 // is without cancellation, it competes for the key after a loss like any other call.
+// Shows: N2
 func TestNestedWaiterReturns(t *testing.T) {
 	for name, test := range map[string]struct {
 		end  func(n *nest)
@@ -507,6 +510,7 @@ func TestNestedWaiterReturns(t *testing.T) {
 }
 
 // After Close only nested calls that do not wait enter.
+// Shows: N2
 func TestNestedDuringClose(t *testing.T) {
 	inNest(t, func(t *testing.T, n *nest) {
 		inner := n.Must(n.l.Acquire(n.outer.Context(), "k", noWait))
@@ -528,6 +532,7 @@ func TestNestedDuringClose(t *testing.T) {
 }
 
 // A nested call is canceled. It leaves its queue, at any position, and the others keep their order.
+// Shows: N2
 func TestNestedCancel(t *testing.T) {
 	for gone := range 4 {
 		inNest(t, func(t *testing.T, n *nest) {
@@ -610,6 +615,7 @@ func TestNestedTurnMeetsCancel(t *testing.T) {
 
 // Goroutines inside a nested call exclude each other. If the lease is lost or the Locker is closed
 // meanwhile, all of them return.
+// Shows: N2
 func TestNestedFanOut(t *testing.T) {
 	for name, end := range map[string]func(*nest){
 		"nothing": func(*nest) {},

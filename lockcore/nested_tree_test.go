@@ -71,6 +71,7 @@ func (m *treeModel) next() (treeWaiter, int) {
 }
 
 // Nested calls with any ctx, released in any order, have the results that a small model predicts.
+// Shows: N1
 func TestNestedTree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

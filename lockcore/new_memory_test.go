@@ -28,6 +28,7 @@ func memoryLocker(t *testing.T, o lockcore.Options) *lockcore.Locker {
 }
 
 // A Locker in memory renews a key, hands it off in order, and revokes it.
+// Shows: M3
 func TestNewMemoryExclusive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := memoryLocker(t, lockcore.Options{})
@@ -68,6 +69,7 @@ func TestNewMemoryExclusive(t *testing.T) {
 }
 
 // A once key in memory is replayed, abandoned, taken over, cleared and forgotten.
+// Shows: M3
 func TestNewMemoryOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := memoryLocker(t, lockcore.Options{})
@@ -97,6 +99,7 @@ func TestNewMemoryOnce(t *testing.T) {
 
 // A backend in memory has reached MaxBytes. A new key is refused. Held keys are renewed and can be
 // released.
+// Shows: M6
 func TestNewMemoryMaxBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := memoryLocker(t, lockcore.Options{MaxBytes: 4 << 10})
@@ -119,6 +122,7 @@ func TestNewMemoryMaxBytes(t *testing.T) {
 }
 
 // A record that does not fit is reported, and the next run takes the key over.
+// Shows: M7
 func TestNewMemoryRecordTooLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		heard := new(locktest.Recorder)
@@ -145,6 +149,7 @@ func TestNewMemoryRecordTooLarge(t *testing.T) {
 }
 
 // One minute after their release exclusive keys use no memory, so new ones fit.
+// Shows: M6
 func TestNewMemoryMakesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := memoryLocker(t, lockcore.Options{MaxBytes: 64 << 10})
@@ -183,6 +188,7 @@ func TestNewMemoryOptions(t *testing.T) {
 
 // The configuration of the example gives a Locker in memory or on Redis. Two Lockers on one Redis
 // exclude each other, two in memory do not.
+// Shows: M4
 func TestMemoryOrRedis(t *testing.T) {
 	server := miniredis.RunT(t)
 	for _, tt := range []struct {

@@ -26,6 +26,7 @@ func (*fragile) Event(_ context.Context, e lockcore.Event) {
 
 // An Observer that panics on the watchdog's goroutine, a timer or in the background ends neither
 // the process nor a lease. An Observer that is joined with it gets the same events.
+// Shows: L10
 func TestObserverPanicsInTheBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -96,6 +96,7 @@ func TestLateAcquireKeepsExtension(t *testing.T) {
 // Redis loses its data, and then a late duplicate of an acquire arrives. It grants the key to its
 // hold again, so other calls get ErrBusy. The next holder has a greater token than all holders
 // meanwhile.
+// Shows: B7
 func TestLateAcquireAfterDataLoss(t *testing.T) {
 	for name, between := range map[string]bool{"nobody between": false, "another between": true} {
 		t.Run(name, func(t *testing.T) {

@@ -84,6 +84,7 @@ func (c rateCase) possible(d time.Duration) float64 {
 
 // Calls that wait for a key with a MinHold get it at the end of the MinHold: in any number of
 // processes, in memory and in Redis.
+// Shows: L4
 func TestMinHoldRate(t *testing.T) {
 	d := testlevel.Pick(t, time.Second, 3*time.Second, 20*time.Second)
 	for _, c := range rateCases() {

@@ -43,6 +43,7 @@ func (r role) play(in *bufio.Scanner) error {
 }
 
 // A holder is killed. A waiter gets its key within the lease and 250 ms.
+// Shows: I7
 func TestRealKilledHolder(t *testing.T) {
 	testlevel.Campaign(t)
 	t.Parallel()
@@ -79,6 +80,7 @@ func TestRealKilledHolder(t *testing.T) {
 
 // The network of a holder loses all packets, on a real server. The ctx of the hold ends with
 // ErrLost before the lease ends.
+// Shows: I4
 func TestRealSilence(t *testing.T) {
 	testlevel.Campaign(t)
 	t.Parallel()
@@ -107,6 +109,7 @@ func TestRealSilence(t *testing.T) {
 }
 
 // A real server stops. The ctx of the hold ends with ErrLost before the lease ends.
+// Shows: I4
 func TestRealStoppedServer(t *testing.T) {
 	testlevel.Campaign(t)
 	t.Parallel()
@@ -126,6 +129,7 @@ func TestRealStoppedServer(t *testing.T) {
 
 // Many goroutines acquire two keys of a real server. A key never has two holders, and each call is
 // served.
+// Shows: I1
 func TestRealContention(t *testing.T) {
 	t.Parallel()
 	w := realWorld(t)

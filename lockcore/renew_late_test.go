@@ -20,6 +20,7 @@ import (
 )
 
 // The reply to a renewal takes longer than a sixth of the lease. It still renews the lease.
+// Shows: L7
 func TestRenewLateReply(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		le := p.Must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 6 * time.Second}))
@@ -33,6 +34,7 @@ func TestRenewLateReply(t *testing.T) {
 
 // A renewal has no reply. After a sixth of the lease a second one is sent. The reply to the first
 // arrives after the reply to the second and changes nothing.
+// Shows: L7
 func TestRenewBeside(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		le := p.Must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 6 * time.Second}))
@@ -60,6 +62,7 @@ func TestRenewBeside(t *testing.T) {
 
 // The acquire was slow, so the first renewal is sent early. It and the next two get no reply. The
 // network works again before half the lease is over, and a fourth renewal keeps the lease.
+// Shows: L7
 func TestRenewAfterThreeLost(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		const lease = 6 * time.Second
@@ -84,6 +87,7 @@ func TestRenewAfterThreeLost(t *testing.T) {
 
 // All replies are late, because a process or a server has too much work. Second renewals at most
 // double the load, and no lease is lost.
+// Shows: L7
 func TestRenewOverload(t *testing.T) {
 	testlevel.Full(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -150,6 +154,7 @@ func TestRenewOverloadLongLeases(t *testing.T) {
 // Without replies at most six renewals of a lease are under way, also if many notifications of a
 // revocation arrive. None of them revives the lease after it is lost, and Close does not wait for
 // them.
+// Shows: L7
 func TestRenewUnanswered(t *testing.T) {
 	const most = 6
 	synctest.Test(t, func(t *testing.T) {
@@ -203,6 +208,7 @@ func TestRenewUnanswered(t *testing.T) {
 
 // A key that cannot be read does not end the other leases of the same renewal script. Its own lease
 // expires, and RenewFailed names the key and the field.
+// Shows: L8
 func TestRenewUnreadable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { renewUnreadable(t, newWorld(t)) })
 }

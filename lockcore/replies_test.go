@@ -156,6 +156,7 @@ func (s *story) settled(kind lockcore.Kind, want lockcore.State) {
 // One reply or request is lost, one connection is cut, or one command arrives late, at any step of
 // any script. No run is counted twice, no key stays held, no call gets a wrong ErrBusy, and no
 // lease is lost.
+// Shows: I8, L12
 func TestOneFault(t *testing.T) {
 	testlevel.InMemory(t)
 	stories := map[string]struct {

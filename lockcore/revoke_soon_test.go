@@ -18,6 +18,7 @@ var fixed = lockcore.Terms{NoRenew: true}
 
 // Revoke reaches a holder whose Locker has neither waited nor renewed a lease. A Locker with a
 // lease older than a second has one subscription. Shorter holds send no command for it.
+// Shows: L6, C1
 func TestRevokeSoon(t *testing.T) {
 	for name, terms := range map[string]lockcore.Terms{"renewed": {}, "fixed": fixed} {
 		t.Run(name, func(t *testing.T) {
@@ -73,6 +74,7 @@ func TestRevokeSoon(t *testing.T) {
 // On a real server Revoke ends the ctx of a holder within 100 ms (p99), or within 20 times the time
 // of a plain message. A control measures that time. Each lease has its own Locker, which has no
 // other reason to subscribe.
+// Shows: L6
 func TestRevokeSoonReal(t *testing.T) {
 	testlevel.Campaign(t)
 	t.Parallel()

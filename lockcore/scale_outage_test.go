@@ -17,6 +17,7 @@ import (
 
 // Redis is unavailable, in each of three ways. The calls of a key together send at most two
 // requests a second, and are served when Redis replies again.
+// Shows: C5
 func TestScaleOutage(t *testing.T) {
 	for way, goAway := range map[string]func(*faulty.Network){
 		"refused": (*faulty.Network).Down, "black hole": (*faulty.Network).Silence, "replies lost": (*faulty.Network).SilenceReplies,

@@ -91,6 +91,7 @@ func batchThreshold(t *testing.T, n int, call func(i int) (*lockcore.Lease, erro
 // 10,000 calls wait for one key. They need one subscription and at most two commands a second. All
 // are served with growing tokens, and each batch that ends while others wait sends one
 // notification.
+// Shows: C4
 func TestScaleWaiters(t *testing.T) {
 	testlevel.Campaign(t)
 	t.Parallel()
@@ -177,6 +178,7 @@ func TestScaleKeys(t *testing.T) {
 }
 
 // Each of 100,000 leases is renewed three times. None is lost, and no ctx ends.
+// Shows: C4
 func TestScaleLeases(t *testing.T) {
 	unlessInflated(t)
 	heard, leases := new(passes), make([]*lockcore.Lease, manyLeases)
@@ -223,6 +225,7 @@ func giveBack(t *testing.T, leases []*lockcore.Lease) {
 
 // A process has one processor and eight goroutines that compute all the time. It keeps 1,000 leases
 // of 6 s (https://github.com/redis/rueidis/issues/923).
+// Shows: C4
 func TestScaleStarved(t *testing.T) {
 	unlessInflated(t)
 	heard, leases := new(passes), make([]*lockcore.Lease, 1000)

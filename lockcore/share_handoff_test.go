@@ -16,6 +16,7 @@ import (
 
 // A call of a process does not overtake an older one, whatever terms both have, and also if the
 // older one has a request under way.
+// Shows: S3
 func TestShareNoOvertaking(t *testing.T) {
 	readers := lockcore.Terms{Limit: lockcore.Unlimited}
 	for name, c := range map[string]struct{ held, older, later lockcore.Terms }{
@@ -57,6 +58,7 @@ func TestShareNoOvertaking(t *testing.T) {
 
 // A permit that is older than a batch is released to the backend, where another process waits for
 // it.
+// Shows: S3
 func TestShareHandOffEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSpace(t)
@@ -116,6 +118,7 @@ func TestShareHandOffBeyondLimit(t *testing.T) {
 
 // A reader with a MinHold holds its share for that time, also if it waited behind readers that
 // share a lease.
+// Shows: S10
 func TestShareMinHoldOfReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSpace(t)
@@ -154,6 +157,7 @@ func TestShareMinHoldOfReader(t *testing.T) {
 
 // A revocation ends with the last handler, and does not last for the MinHold of permits that were
 // released before. Revoke of a key whose permits are all cooling changes nothing.
+// Shows: S11
 func TestShareRevokeCooling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSpace(t)
@@ -174,6 +178,7 @@ func TestShareRevokeCooling(t *testing.T) {
 }
 
 // A reader joins a share while its revocation is checked. It ends with the others.
+// Shows: S11
 func TestShareRevokeJoined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -226,6 +231,7 @@ func TestShareExtendedByAnother(t *testing.T) {
 }
 
 // All permits are cooling. RetryAfter is the time until the first one is free.
+// Shows: S10
 func TestShareRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSpace(t)
@@ -250,6 +256,7 @@ func TestShareRetryAfter(t *testing.T) {
 
 // Many permits are released during an outage. Redis still remembers an ended request, whose late
 // duplicate gets no share.
+// Shows: S7
 func TestShareOutageRemembers(t *testing.T) {
 	t.Parallel()
 	w := realWorld(t)

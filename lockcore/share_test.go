@@ -53,6 +53,7 @@ func (r *room) leave(t lockcore.Terms) {
 
 // Readers, writers and permits of several Lockers acquire one key. A writer always runs alone, the
 // weights never exceed the limit, and all calls are served.
+// Shows: I1, S1, S2
 func TestShares(t *testing.T) {
 	rounds := testlevel.Pick(t, 10, 40, 40)
 	for name, terms := range map[string]func(r *rand.Rand) lockcore.Terms{
@@ -127,6 +128,7 @@ func TestShares(t *testing.T) {
 
 // A call inside a permit of limit 3 returns ErrUpgrade if it requests the whole key, a smaller
 // limit or a greater weight. Other calls are nested, with the same token.
+// Shows: S8
 func TestSharesUpgrade(t *testing.T) {
 	l, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {
@@ -168,6 +170,7 @@ func shareOf(t *testing.T, l *lockcore.Locker, terms lockcore.Terms) *lockcore.L
 
 // Calls that begin within 5 ms join one share, and need two commands for all of them. Later calls
 // do not join.
+// Shows: S9
 func TestShareJoin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -217,6 +220,7 @@ func TestShareJoin(t *testing.T) {
 
 // One reader of a share reaches MaxHold. The other reader keeps the share. A writer gets the key
 // one lease after the release of the other reader.
+// Shows: S9
 func TestShareOneLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSpace(t)
@@ -253,6 +257,7 @@ func TestShareOneLost(t *testing.T) {
 
 // Revoke ends all shares in all processes. The key is granted only after the last handler has
 // returned.
+// Shows: S11
 func TestShareRevoke(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSpace(t)
@@ -286,6 +291,7 @@ func TestShareRevoke(t *testing.T) {
 }
 
 // With MinHold, at most Limit holds begin in any time of MinHold.
+// Shows: S10
 func TestShareMinHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSpace(t)
@@ -351,6 +357,7 @@ func TestShareHandOff(t *testing.T) {
 
 // The calls of a process get permits in the order in which they began, including the call that has
 // a request in the remote queue.
+// Shows: S3
 func TestShareInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSpace(t)
@@ -383,6 +390,7 @@ func TestShareInOrder(t *testing.T) {
 
 // Calls end at the moment at which a share is handed to them. No permit is lost, and the limit is
 // never exceeded.
+// Shows: S5
 func TestShareOfferEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSpace(t)
@@ -440,6 +448,7 @@ func TestShareOfferEnds(t *testing.T) {
 
 // Readers of another process join each other and hand their share off. A writer still waits for at
 // most the time of a batch and one read.
+// Shows: S3
 func TestShareWriterWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSpace(t)

@@ -50,6 +50,7 @@ func wantErr(t *testing.T, what string, err, want error) {
 
 // A ticket hands over a hold of an exclusive key to another process, once. The new hold has a
 // greater token.
+// Shows: T1
 func TestTicket(t *testing.T) {
 	onWorlds(t, func(t *testing.T, w *world) {
 		a, _, _ := w.Locker(lockcore.Options{})
@@ -87,6 +88,7 @@ func TestTicket(t *testing.T) {
 
 // The run of a once key continues after its adoption, with its attempt, fingerprint and Keep. Its
 // record is replayed.
+// Shows: T5
 func TestTicketOnce(t *testing.T) {
 	onWorlds(t, func(t *testing.T, w *world) {
 		a, _, _ := w.Locker(lockcore.Options{})
@@ -129,6 +131,7 @@ func TestTicketMemory(t *testing.T) {
 }
 
 // A hold that no process adopts in time is abandoned. So is a hold whose adopter loses its lease.
+// Shows: T4
 func TestTicketAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -160,6 +163,7 @@ func TestTicketAbandoned(t *testing.T) {
 }
 
 // Several calls adopt the same ticket at the same time. Exactly one of them gets the hold.
+// Shows: T2
 func TestTicketConcurrent(t *testing.T) {
 	onWorlds(t, func(t *testing.T, w *world) {
 		a, _, _ := w.Locker(lockcore.Options{})
@@ -187,6 +191,7 @@ func TestTicketConcurrent(t *testing.T) {
 
 // Replies are lost. Ticket leaves the lease as it is. Adopt sends its command again and gets the
 // same grant, or abandons the hold.
+// Shows: T2, T3, T4
 func TestTicketLostReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -238,6 +243,7 @@ func TestTicketLostReply(t *testing.T) {
 
 // A hold is revoked after Ticket. Adopt returns ErrRevoked and abandons the hold. A revocation
 // after Adopt ends the adopted hold.
+// Shows: T4
 func TestTicketRevoked(t *testing.T) {
 	onWorlds(t, func(t *testing.T, w *world) {
 		a, _, _ := w.Locker(lockcore.Options{})
@@ -262,6 +268,7 @@ func TestTicketRevoked(t *testing.T) {
 }
 
 // A renewal that was sent before Ticket arrives after Adopt. It changes nothing.
+// Shows: T1
 func TestTicketLateRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -285,6 +292,7 @@ func TestTicketLateRenewal(t *testing.T) {
 
 // A hold in a batch is handed over, which ends the batch. Waiters of the same process and of others
 // get the key after the adopter.
+// Shows: T1
 func TestTicketWaiters(t *testing.T) {
 	onWorlds(t, func(t *testing.T, w *world) {
 		a, _, _ := w.Locker(lockcore.Options{})
@@ -327,6 +335,7 @@ func TestTicketWaiters(t *testing.T) {
 
 // Ticket refuses a hold with nested runs, and a duration outside of its bounds. The lease
 // continues.
+// Shows: T3
 func TestTicketRefused(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T, l *lockcore.Locker) {
 		le, err := l.Acquire(t.Context(), "k", lockcore.Terms{Lease: time.Minute})
@@ -360,6 +369,7 @@ func TestTicketRefused(t *testing.T) {
 
 // A text that is no ticket of the prefix is refused without a command. A ticket with a forged id
 // adopts nothing.
+// Shows: T6
 func TestTicketForged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -396,6 +406,7 @@ func TestTicketForged(t *testing.T) {
 }
 
 // TicketKey returns an error, or a valid kind and key, for any text.
+// Shows: T6
 func FuzzTicket(f *testing.F) {
 	l, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {
@@ -435,6 +446,7 @@ func (c *ticketCanary) Traceparent(context.Context) string        { return "" }
 
 // No event, log record, error, Hold or String contains the ticket, or the id of a grant that can be
 // handed over.
+// Shows: T6
 func TestTicketCanary(t *testing.T) {
 	var logged bytes.Buffer
 	before := slog.Default()
@@ -490,6 +502,7 @@ func TestTicketCanary(t *testing.T) {
 
 // Ticket races with Release, a loss, a nested run and Close. If it returns a ticket, the ticket
 // works, and the lease has ended without a release. Otherwise the key is not kept for a ticket.
+// Shows: T1
 func TestTicketRaces(t *testing.T) {
 	rivals := map[string]func(l *lockcore.Locker, le *lockcore.Lease) error{
 		"release": func(_ *lockcore.Locker, le *lockcore.Lease) error { return le.Release(context.Background()) },

@@ -199,6 +199,7 @@ var lives = map[string]func(*queue, context.Context, int){
 // The ctx of one call, or of all calls of a process, ends before, while or after anything is sent
 // or received. The other calls are served at once and in order, nothing stays in Redis, and it
 // needs only a few more commands.
+// Shows: I6
 func TestCancelAnywhere(t *testing.T) {
 	testlevel.InMemory(t)
 	steps := 0
@@ -243,6 +244,7 @@ func TestCancelAnywhere(t *testing.T) {
 
 // A call is canceled right before, during or after the hand-off to it. It runs, or it passes the
 // key on.
+// Shows: I6
 func TestCancelAtHandOver(t *testing.T) {
 	testlevel.InMemory(t)
 	for name, ends := range map[string]func(cancel func(), le *lockcore.Lease){

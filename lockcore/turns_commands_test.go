@@ -11,6 +11,7 @@ import (
 )
 
 // A hand-off sends no command, and the end of a batch one.
+// Shows: C2
 func TestTurnsCommands(t *testing.T) {
 	for name, c := range map[string]struct {
 		inside time.Duration

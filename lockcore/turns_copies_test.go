@@ -135,6 +135,7 @@ var whenLate = []string{"granted", "held by another", "given up"}
 
 // A rotation is lost, cut or arrives late. That delays the calls by a second or two. A key never
 // has two holders, no call loses its place, and the key does not stay held.
+// Shows: L12
 func TestRotateFaults(t *testing.T) {
 	testlevel.InMemory(t)
 	hits := 0
@@ -197,6 +198,7 @@ func TestRotateFaults(t *testing.T) {
 // A second copy of a rotation changes nothing, whenever it arrives. The first tested moment is
 // after the arrival of the original. An earlier duplicate would have to overtake the original,
 // which TCP rules out.
+// Shows: L12
 func TestRotateTwice(t *testing.T) {
 	testlevel.InMemory(t)
 	for n := 1; n <= inLine-1; n++ {
@@ -237,6 +239,7 @@ func TestRotateTwice(t *testing.T) {
 
 // A process dies at any step of its batches. The other process waits for at most a lease and 2.5 s.
 // Its tokens are greater than all tokens of the dead process, also than those used after its death.
+// Shows: W10
 func TestDieInBatch(t *testing.T) {
 	testlevel.InMemory(t)
 	for name, die := range map[string]func(*faulty.Network){

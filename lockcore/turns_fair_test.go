@@ -59,6 +59,7 @@ func busyLockers(t *testing.T, w *world, n, goroutines int, hold time.Duration) 
 
 // Processes with the same work get the key equally often. The test counts holds, however long they
 // take on a slow machine. More holds make random differences smaller.
+// Shows: W2
 func TestTurnsShares(t *testing.T) {
 	testlevel.Campaign(t)
 	for _, hold := range []time.Duration{0, 500 * time.Microsecond} {
@@ -81,6 +82,7 @@ func TestTurnsShares(t *testing.T) {
 // A process with one waiter competes with a process that has a thousand. It gets the key within two
 // batches. A batch ends after 5 ms and the hold that runs then, so after six holds of 1 ms. The
 // test counts holds, because their duration depends on the machine.
+// Shows: W5
 func TestTurnsBounded(t *testing.T) {
 	testlevel.Campaign(t)
 	w := realWorld(t)
@@ -127,6 +129,7 @@ func inTime(t *testing.T, name string, test func(t *testing.T)) {
 
 // A key is released for a process in the remote queue. No other call gets it before: not of the
 // previous holder, not of its waiters, not of a third process, with or without waiting.
+// Shows: W4
 func TestTurnsNoBarging(t *testing.T) {
 	for name, waiting := range map[string]int{"released": 0, "batch over": 3} {
 		inTime(t, name, func(t *testing.T) {
@@ -181,6 +184,7 @@ func TestTurnsNoBarging(t *testing.T) {
 
 // A later call of a process gets the key later, whatever its terms. No new call overtakes a waiter,
 // with NoWait or without.
+// Shows: W1
 func TestTurnsNoOvertaking(t *testing.T) {
 	testlevel.Full(t)
 	for round := range 5 {
@@ -257,6 +261,7 @@ func TestTurnsNoOvertaking(t *testing.T) {
 
 // A call of this process has the key. A call with NoWait is refused at once, without a command, and
 // its error names the holder.
+// Shows: C2
 func TestTurnsNoWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

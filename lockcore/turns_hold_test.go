@@ -154,6 +154,7 @@ func relays(t *testing.T, first lockcore.Terms, then ...lockcore.Terms) func() *
 
 // A waiter requests another lease than that of the holder. It gets its own grant, with the lease
 // that it requests. The same holds for a waiter after an extended lease.
+// Shows: W8
 func TestTurnsOwnLease(t *testing.T) {
 	long, short := lockcore.Terms{Lease: 20 * time.Second}, lockcore.Terms{Lease: 4 * time.Second}
 	fixed := lockcore.Terms{Lease: 4 * time.Second, NoRenew: true}
@@ -194,6 +195,7 @@ func TestTurnsOwnLease(t *testing.T) {
 }
 
 // MaxHold counts from the beginning of its own hold, and does not bound the next hold.
+// Shows: W7
 func TestTurnsMaxHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limited, free := lockcore.Terms{MaxHold: 60 * time.Millisecond}, lockcore.Terms{}
@@ -225,6 +227,7 @@ func TestTurnsMaxHold(t *testing.T) {
 }
 
 // Each hold has its own token and events.
+// Shows: I13, W7
 func TestTurnsEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, le := handedOver(t, relays(t, lockcore.Terms{}, lockcore.Terms{}))
@@ -254,6 +257,7 @@ func TestTurnsEvents(t *testing.T) {
 }
 
 // After a hand-off Inspect of any process returns the new hold and its token within about 300 ms.
+// Shows: W9
 func TestTurnsInspect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, le := handedOver(t, relays(t, lockcore.Terms{}, lockcore.Terms{}))

@@ -26,6 +26,7 @@ func claim(ctx context.Context, l *lockcore.Locker, print string) claimed {
 
 // A call records bytes. A hundred waiters of its process get them without a command, each in its
 // own slice.
+// Shows: C2, O8
 func TestTurnsRecord(t *testing.T) {
 	testlevel.Full(t)
 	const waiters = 100
@@ -75,6 +76,7 @@ func TestTurnsRecord(t *testing.T) {
 
 // A waiting claim has another fingerprint than the run that begins, in this process or in another
 // one. It gets ErrMismatch and never runs.
+// Shows: O6
 func TestTurnsMismatch(t *testing.T) {
 	testlevel.Full(t)
 	for _, elsewhere := range []bool{false, true} {

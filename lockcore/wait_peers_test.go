@@ -35,6 +35,7 @@ func (p *peerPair) take(l *lockcore.Locker, key string, wait time.Duration) <-ch
 
 // The tasks of a dead worker of asynq wait for its recoverer: the end of the lease of a dead holder
 // is found late. Here a waiter gets the key within 250 ms after that.
+// Shows: I7
 func TestPeer_asynqDeadHolderIsFoundLate(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		for _, lease := range []time.Duration{1500 * time.Millisecond, 7 * time.Second, 30 * time.Second, 61 * time.Second} {
@@ -50,6 +51,7 @@ func TestPeer_asynqDeadHolderIsFoundLate(t *testing.T) {
 
 // Redisson #1104, #2883, #3004 and #3730: the fair lock waits for a dead waiter. Here the next
 // waiter gets the key at once.
+// Shows: W6
 func TestPeer_redissonDeadWaiterAtTheHead(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		third, _, _ := p.Locker(lockcore.Options{})
@@ -97,6 +99,7 @@ func TestPeer_redissonKeyDeletedByHand(t *testing.T) {
 
 // Redisson #6510: 25 million keys for tokens of unused locks. Here no key stays in Redis, also not
 // of holders and waiters that died.
+// Shows: I8
 func TestPeer_redissonKeysThatStay(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		for i := range 200 {
@@ -127,6 +130,7 @@ func TestPeer_redissonKeysThatStay(t *testing.T) {
 
 // rueidis #457: after all waiters have given up, a notification blocks all other calls. Here the
 // next call continues when the leader gives up.
+// Shows: I6
 func TestPeer_rueidislockLeaderGivesUp(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		le := p.Must(p.b.Acquire(t.Context(), "k", lockcore.Terms{}))
@@ -153,6 +157,7 @@ func TestPeer_rueidislockLeaderGivesUp(t *testing.T) {
 
 // rueidislock: a waiter gets the record of a done key only with its next request. Here it gets the
 // record at once.
+// Shows: W4
 func TestPeer_rueidislockRecordWithoutNotification(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		le, _, err := p.b.Claim(t.Context(), "k", lockcore.Claim{})
@@ -180,6 +185,7 @@ func TestPeer_rueidislockRecordWithoutNotification(t *testing.T) {
 
 // etcd #9921 and #11456: a session that has lost its lock grants it to a waiter. Here a lost key is
 // not handed off.
+// Shows: W8
 func TestPeer_etcdWaiterOfALostLease(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		le := p.Must(p.a.Acquire(t.Context(), "k", lockcore.Terms{}))
@@ -207,6 +213,7 @@ func TestPeer_etcdWaiterOfALostLease(t *testing.T) {
 
 // asynq #1144: an orphan that a worker has fetched but not run is no longer an orphan. Here a key
 // stays abandoned if a call took it over and did not run.
+// Shows: O5
 func TestPeer_asynqOrphanForgotten(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		third, _, _ := p.Locker(lockcore.Options{})
@@ -236,6 +243,7 @@ func TestPeer_asynqOrphanForgotten(t *testing.T) {
 // redsync #164: the end of the ctx of the caller is reported as a failure of the servers. Here
 // calls end while their request is under way. That does not count as a failure of Redis, which a
 // later call would report.
+// Shows: C5
 func TestPeer_redsyncEndOfACanceledCall(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		_ = p.Must(p.a.Acquire(t.Context(), "warm", noWait)).Release(t.Context())

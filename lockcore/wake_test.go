@@ -15,6 +15,7 @@ import (
 
 // Processes take turns, the calls of a process are served in order of arrival, and each release
 // wakes one waiter only.
+// Shows: W4
 func TestWaitInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -61,6 +62,7 @@ func TestWaitInOrder(t *testing.T) {
 
 // A release wakes a subscribed waiter at once. If the notification is lost, the waiter gets the
 // free key with its next request, within 2.5 s.
+// Shows: B8
 func TestWaitWithoutMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -124,6 +126,7 @@ func TestWaitForDeadHolder(t *testing.T) {
 
 // The Wait of one call ends, and the ctx of another. Both get ErrBusy, the first with the holder,
 // the second with the cause of its ctx. Both leave the queue.
+// Shows: I6
 func TestWaitInVain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSpace(t)
@@ -160,6 +163,7 @@ func TestWaitInVain(t *testing.T) {
 }
 
 // A waiter gives up at the moment of its turn. The key goes to the next waiter.
+// Shows: I6
 func TestWaitPassesTurnOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -197,6 +201,7 @@ func TestWaitPassesTurnOn(t *testing.T) {
 
 // Notifications are forged or repeated. They grant nothing, and the number of requests that they
 // cause is bounded.
+// Shows: W11
 func TestWakeForged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -235,6 +240,7 @@ func TestWakeForged(t *testing.T) {
 }
 
 // One subscription of a process serves all keys. It ends a minute after its last use.
+// Shows: C1
 func TestWakeSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -268,6 +274,7 @@ func TestWakeSubscription(t *testing.T) {
 }
 
 // An unused Locker sends nothing. A Locker that is no longer used sends nothing either.
+// Shows: C1
 func TestIdleIsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -42,6 +42,7 @@ func peers(t *testing.T, test func(t *testing.T, p *peerPair)) {
 // that of the server, by up to the time of the reply on the network (client/v3/lease.go,
 // deadlineLoop). The same was proposed for node-redlock, and not merged (#167). Here a lease counts
 // from the time at which its command was sent.
+// Shows: I4
 func TestPeer_etcdDeadlineFromTheReply(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		_ = p.Must(p.a.Acquire(t.Context(), "warm", noWait)).Release(t.Context()) // opens the connection, because a dial would fail
@@ -136,6 +137,7 @@ func TestPeer_redissonWatchdogAfterReentry(t *testing.T) {
 
 // Redisson 3.48.0: a promoted replica does not know the scripts, and renewals fail. Here a script
 // is sent in full if the server does not know it.
+// Shows: L8
 func TestPeer_redissonForgottenScripts(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		le := p.Must(p.a.Acquire(t.Context(), "k", lockcore.Terms{}))
@@ -180,6 +182,7 @@ func TestPeer_redissonRenewalAfterUnlock(t *testing.T) {
 
 // Redisson 3.16.3: an interrupted tryLock that is granted at that moment is renewed forever. Here
 // such a grant is withdrawn.
+// Shows: R1
 func TestPeer_redissonInterruptedIsRenewed(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		_ = p.Must(p.a.Acquire(t.Context(), "k", noWait)).Release(t.Context())
@@ -234,6 +237,7 @@ func (c *canceledAtLook) Err() error {
 // RedLock.net #68: 35 locks of finished calls, which had not released them, were renewed, one for
 // almost a week. Redisson #1626 has such a lock, and Redisson #2254 and python-redis-lock #106
 // request a bound. Here MaxHold is one.
+// Shows: L2
 func TestPeer_redlockNetOrphansRenewedForAWeek(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		le := p.Must(p.a.Acquire(t.Context(), "k", lockcore.Terms{MaxHold: time.Hour}))
@@ -248,6 +252,7 @@ func TestPeer_redlockNetOrphansRenewedForAWeek(t *testing.T) {
 
 // Redisson #5115: a worker hangs, and its watchdog continues to renew ("feed the dog"). Here Stall
 // ends the hold of a handler that does not call Beat.
+// Shows: L3
 func TestPeer_redissonFeedTheDog(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		le := p.Must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Stall: time.Minute}))
@@ -269,6 +274,7 @@ func TestPeer_redissonFeedTheDog(t *testing.T) {
 
 // Redisson #5698: the watchdog renews the nodes of a cluster one after the other, and a slow one
 // delays the others. Here batches are sent at the same time.
+// Shows: L8
 func TestPeer_redissonNodesInTurn(t *testing.T) {
 	testlevel.Full(t)
 	peers(t, func(t *testing.T, p *peerPair) {

@@ -85,6 +85,7 @@ func TestRunFindsTwoPrimaries(t *testing.T) {
 
 // Run fails its test with a subtest that names the defect, and deletes its keys. A Redis that
 // cannot be used fails once.
+// Shows: P6
 func TestRunFails(t *testing.T) {
 	testlevel.Full(t)
 	const child = "LOCKTEST_BROKEN"

@@ -28,6 +28,7 @@ type wrapped struct{ redis.UniversalClient }
 
 // Run passes on the Redis of this package, also through a client that it cannot copy and that has
 // few connections. It leaves no keys behind.
+// Shows: P6
 func TestRun(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -58,6 +59,7 @@ const leastRights = "-@all +eval +evalsha +time +get +set +hget +hmget +hset +hd
 
 // Run passes on a real server, beside another Run and for a user with the least rights. It touches
 // no other key, and only Check sends commands that are refused.
+// Shows: P6
 func TestRunReal(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -99,6 +101,7 @@ func nothingElse(t *testing.T, s *redistest.Server) {
 }
 
 // Run passes on a Cluster, on keys of many slots.
+// Shows: P6
 func TestRunCluster(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -117,6 +120,7 @@ func TestRunCluster(t *testing.T) {
 }
 
 // Run passes behind Sentinel, without network faults.
+// Shows: P6
 func TestRunSentinel(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()

@@ -51,6 +51,7 @@ func TestParkedOrder(t *testing.T) {
 
 // At most a third of the workers, and at least one, wait for busy keys, for all keys together. The
 // other tasks are parked, so the other workers are free.
+// Shows: A6
 func TestRoom(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ workers, most int }{{2, 1}, {12, 4}} {
@@ -152,6 +153,7 @@ func TestDoneKey(t *testing.T) {
 
 // A waker dies after each of its steps. All tasks run: soon after the release, because the process
 // checks the free key again, or by themselves if no entry is left.
+// Shows: A7
 func TestWakerDies(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -52,6 +52,7 @@ const (
 
 // With the published rights, nothing that a Locker does is denied. Without any one of them, that
 // right is denied by its name. So the list is neither too short nor too long.
+// Shows: X3
 func TestRightsAreLeast(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -258,6 +259,7 @@ func formCluster(t *testing.T, s *redistest.Server) {
 
 // With HOLDFAST_TEST_ACL, the Lockers of each test, and no other client, have the published rights.
 // A denied command fails the test.
+// Shows: X3
 func TestSuiteUnderLeastRights(t *testing.T) {
 	t.Setenv("HOLDFAST_TEST_ACL", "1")
 	rec := &recorder{TB: t}

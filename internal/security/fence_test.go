@@ -46,6 +46,7 @@ func fenced(ctx context.Context, rdb redis.UniversalClient) error {
 
 // With the published rights, nothing that a fence does is denied. Without any one of them, that
 // right is denied by its name, with an error that names the fenced key.
+// Shows: F5
 func TestFenceRightsAreLeast(t *testing.T) {
 	t.Parallel()
 	s := redistest.Real(t)

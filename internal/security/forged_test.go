@@ -15,6 +15,7 @@ import (
 // 100,000 forged messages to a process that waits and to one that holds grant nothing and end no
 // lease. They are well formed, broken, binary or huge. They cause a bounded number of commands a
 // second (I12 of proof/sim).
+// Shows: X1
 func TestForgedMessages(t *testing.T) {
 	testlevel.Full(t)
 	for name, terms := range map[string]lockcore.Terms{

@@ -159,6 +159,7 @@ func (p *poisoned) forget(kind lockcore.Kind) {
 
 // For any value in one field of a key, nothing panics, every error is one that callers know, and at
 // most one call has the key.
+// Shows: X1
 func TestPoisonedFields(t *testing.T) {
 	testlevel.Full(t)
 	for name, prepare := range states {

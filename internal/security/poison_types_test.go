@@ -42,6 +42,7 @@ func TestPoisonedHold(t *testing.T) {
 
 // A key of another type in place of the hash or the queue is refused at once, with the error of
 // Redis.
+// Shows: X1, X2
 func TestPoisonedTypes(t *testing.T) {
 	p := newPoisoned(t)
 	put := map[string]func(ctx context.Context, key string) error{

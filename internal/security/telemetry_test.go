@@ -106,6 +106,7 @@ func (w *witness) collect() metricdata.ResourceMetrics {
 // Payloads, results and hold ids never leave a Locker. Keys, tasks and failures are in errors and
 // may be in events. Keys are also in spans if ExposeRawKeys is set. Each canary must appear where
 // it is allowed, except in events, so that the test can fail.
+// Shows: X4
 func TestCanaries(t *testing.T) {
 	testlevel.Full(t)
 	for _, expose := range []bool{false, true} {

@@ -46,6 +46,7 @@ func attempt(ctx context.Context, h asynq.Handler, t *asynq.Task) (err error) {
 
 // asynq's default 25 retries take three weeks. No retry charges again, and neither does an operator
 // who runs the archived task on the last day of the archive without clearing the key.
+// Shows: O5
 func TestAtMostOnceOutlivesTheRetries(t *testing.T) {
 	for name, open := range map[string]func(*testing.T) (*lockcore.Locker, error){
 		"memory": func(*testing.T) (*lockcore.Locker, error) { return lockcore.NewMemory(lockcore.Options{}) },
@@ -87,6 +88,7 @@ func TestAtMostOnceOutlivesTheRetries(t *testing.T) {
 
 // asynq archives the task at its first refusal. On day 89 of the archive the key still refuses it,
 // and that renews the mark for the next 89 days. When the key is cleared, the task runs again.
+// Shows: O5
 func TestAbandonedTaskInTheArchive(t *testing.T) {
 	inBubble(t, func(w *world) {
 		var handled complaints

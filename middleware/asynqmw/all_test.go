@@ -82,6 +82,7 @@ func TestExclusiveAll(t *testing.T) {
 
 // A task is parked on the key that is busy, and holds none of its keys. The release of that key
 // wakes the task.
+// Shows: A9
 func TestExclusiveAllParks(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -115,6 +116,7 @@ func TestExclusiveAllParks(t *testing.T) {
 // A task is woken for one key and finds another one busy, on the same server or on another one. It
 // gives up its place on the first key at once, also if it then waits in its worker. The next task
 // of the first key runs.
+// Shows: A9
 func TestExclusiveAllMoves(t *testing.T) {
 	t.Parallel()
 	for name, wait := range map[string]time.Duration{"is parked": lockcore.NoWait, "waits": 20 * time.Second} {
@@ -173,6 +175,7 @@ func TestExclusiveAllMoves(t *testing.T) {
 
 // A woken task ends with an error that is no conflict, because the data of another one of its keys
 // cannot be read. The next task of the key for which it was woken runs.
+// Shows: A9
 func TestExclusiveAllEnds(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {

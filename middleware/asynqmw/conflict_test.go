@@ -29,6 +29,7 @@ func conflicted(w *world, cfg asynq.Config, o asynqmw.ExclusiveOptions, opts ...
 }
 
 // RetryLater: conflicts use up no retry and do not reach the ErrorHandler.
+// Shows: A1
 func TestBusyRetryLater(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -101,6 +102,7 @@ func TestBusyLastAttemptWaitsLonger(t *testing.T) {
 
 // The key is still busy at the end of the last attempt. The task is archived with the name of the
 // holder, and the Observer and the ErrorHandler get the conflict.
+// Shows: A2
 func TestBusyLastAttemptLost(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {

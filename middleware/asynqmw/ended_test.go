@@ -14,6 +14,7 @@ import (
 
 // The lease ends under a handler. asynq gets the handler's ctx error together with the cause, and
 // nil if the handler returns nil.
+// Shows: L15
 func TestEndedLeaseIsNamed(t *testing.T) {
 	_, locks, stop := exampleLocks()
 	defer stop()

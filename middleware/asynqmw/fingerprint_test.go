@@ -24,6 +24,7 @@ var byPaymentID = asynqmw.ByJSON("payment", "/payment_id")
 
 // A task has a key that is done with another payload. The task completes without a run, and the
 // Observer gets PayloadDiffers. Another form of the same payload is not a difference.
+// Shows: O7
 func TestOncePayloadDiffers(t *testing.T) {
 	inBubble(t, func(w *world) {
 		var g gauge

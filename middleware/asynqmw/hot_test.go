@@ -13,6 +13,7 @@ import (
 // account. All tasks are done, one at a time, with at most 1.2 deliveries and 12 lock commands per
 // task. They take at most 1.3 times the time of the work alone. The result with NoWait is logged for
 // comparison.
+// Shows: A5
 func TestHotKey(t *testing.T) {
 	testlevel.Campaign(t)
 	t.Parallel()

@@ -59,6 +59,7 @@ func (c *charges) charge(ctx context.Context, rdb *redis.Client, t *asynq.Task, 
 //
 // The control has Once outside of Exclusive. It abandons payments that had not begun, and with
 // AtMostOnce refuses them.
+// Shows: A13
 func TestKilledCharges(t *testing.T) {
 	testlevel.Campaign(t)
 	t.Parallel()

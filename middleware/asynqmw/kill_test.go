@@ -18,6 +18,7 @@ import (
 // A worker is killed with SIGKILL during a task. When the lease is over, another task of the key
 // runs and takes over. After 60 to 120 s asynq returns the killed worker's task to the queue. That
 // task completes without a run, because its key is done.
+// Shows: A4
 func TestKilledWorker(t *testing.T) {
 	testlevel.Campaign(t)
 	t.Parallel()
@@ -72,6 +73,7 @@ func TestKilledWorker(t *testing.T) {
 // A process is killed with SIGKILL at a random moment while it wakes parked tasks. A release gives
 // its task the key, and at the beginning of that hold the process wakes the next task. All parked
 // tasks run, one at a time.
+// Shows: A7
 func TestKilledWaker(t *testing.T) {
 	testlevel.Campaign(t)
 	t.Parallel()

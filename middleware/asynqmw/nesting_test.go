@@ -41,6 +41,7 @@ func perConfig(t *testing.T, story func(w *world, cfg asynq.Config)) {
 
 // A run of payment 7 hangs and keeps its once key. 20 other payments of the account go on, beside
 // four more tasks of payment 7, which use up no retry and run when the key is free.
+// Shows: N5, A13
 func TestHungPaymentLeavesTheAccount(t *testing.T) {
 	t.Parallel()
 	for name, mode := range modes {
@@ -84,6 +85,7 @@ func TestHungPaymentLeavesTheAccount(t *testing.T) {
 // A task is parked on the once key inside of Exclusive. It has given the account back, keeps its
 // place when it comes back to a busy key, and is woken when the key is free. If the account is busy
 // then, it is parked on the account.
+// Shows: A13
 func TestParkedInside(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -128,6 +130,7 @@ func TestParkedInside(t *testing.T) {
 // On the last attempt a Once inside of Exclusive waits for a lease at most. Then the account is
 // free for its other tasks, and the task is archived with an error that names the holder. An
 // explicit Wait that is longer is kept.
+// Shows: A2
 func TestLastAttemptInside(t *testing.T) {
 	t.Parallel()
 	for wait, want := range map[time.Duration]time.Duration{
@@ -165,6 +168,7 @@ func TestLastAttemptInside(t *testing.T) {
 
 // Each policy of a Once inside of Exclusive has the same result as without Exclusive, see
 // TestPolicies.
+// Shows: A13
 func TestPoliciesInside(t *testing.T) {
 	for policy, want := range map[asynqmw.ConflictPolicy]func(error) bool{
 		asynqmw.RetryLater: func(err error) bool { _, busy := errors.AsType[*lockcore.BusyError](err); return busy },
@@ -191,6 +195,7 @@ func TestPoliciesInside(t *testing.T) {
 // side, as in a rolling deploy. The locks are inverted, but a Once inside of Exclusive does not
 // wait. So there is no deadlock: each task ends, no retry is used up, each payment is charged once,
 // and one charge of the account runs at a time.
+// Shows: A13
 func TestOldAndNewOrder(t *testing.T) {
 	t.Parallel()
 	for name, mode := range modes {

@@ -43,6 +43,7 @@ func (w *world) node(h func(*lockcore.Locker) asynq.Handler) *node {
 
 // A server shuts down while its handler runs for longer than a lease. The lease is renewed
 // meanwhile, and the next worker gets the key when the handler returns.
+// Shows: A3
 func TestShutdownHandsOver(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -100,6 +101,7 @@ func TestShutdownHandsOver(t *testing.T) {
 // The ctx of Close ends before the handler returns. The handler's ctx ends and its lease is not
 // renewed. The key is free when the lease expires and not before, although asynq put the task back
 // before that.
+// Shows: A3
 func TestShutdownBoundEndsFirst(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -163,6 +165,7 @@ func (w *world) stopping(h func(*lockcore.Locker) asynq.Handler) *node {
 // A handler outlives the shutdown of its server, and the next server gets the same task. With Once
 // the task does not run again, because the late success is recorded. With Exclusive it runs again,
 // but not at the same time.
+// Shows: A3
 func TestShutdownZombie(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {

@@ -80,6 +80,7 @@ func TestOnceFailureIsRunAgain(t *testing.T) {
 
 // A duplicate completes without a run and with the same result, byte for byte. A task of another
 // type with the same key runs.
+// Shows: A12
 func TestOnceReplay(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -100,6 +101,7 @@ func TestOnceReplay(t *testing.T) {
 }
 
 // A handler panics. The key is free, and asynq still detects the panic.
+// Shows: O5
 func TestOncePanic(t *testing.T) {
 	inBubble(t, func(w *world) {
 		var c complaints
@@ -168,6 +170,7 @@ func TestOnceFinal(t *testing.T) {
 }
 
 // With a Fingerprint, the same key with another payload is refused.
+// Shows: O6
 func TestOnceFingerprint(t *testing.T) {
 	inBubble(t, func(w *world) {
 		var g gauge
@@ -187,6 +190,7 @@ func TestOnceFingerprint(t *testing.T) {
 
 // An Exclusive inside a Once finds its key busy. The Once does not record a failure, because its
 // handler did not run.
+// Shows: O1
 func TestOnceAroundBusyExclusive(t *testing.T) {
 	inBubble(t, func(w *world) {
 		lease := w.hold("account:42")

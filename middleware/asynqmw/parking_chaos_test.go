@@ -21,6 +21,7 @@ import (
 // parked tasks are deleted. Afterwards each task that the operator has left has run, one at a time
 // for a key. A task runs again only if asynq itself delivers it again, because its worker was killed
 // or cut off.
+// Shows: A7
 func TestParkingChaos(t *testing.T) {
 	testlevel.Campaign(t)
 	c := newParkingChaos(t)

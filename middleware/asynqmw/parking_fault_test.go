@@ -85,6 +85,7 @@ func (w *world) once(g *gauge, n int) {
 }
 
 // The data about the parked tasks is lost. The tasks come back by themselves.
+// Shows: A7
 func TestParkingLost(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(w *world){
@@ -109,6 +110,7 @@ func TestParkingLost(t *testing.T) {
 
 // The Redis of asynq or of the locks stops replying when parked tasks should be woken. The tasks
 // come back by themselves and use up no retry. Shutdown and Close return during a second outage.
+// Shows: A7
 func TestParkingOutage(t *testing.T) {
 	t.Parallel()
 	for name, silent := range map[string]func(w *apartWorld) *faulty.Network{

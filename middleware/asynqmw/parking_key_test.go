@@ -163,6 +163,7 @@ func TestParkingNested(t *testing.T) {
 
 // Two processes park duplicates of a task that runs. When it is done, all of them end without a
 // run.
+// Shows: A10
 func TestParkingDuplicates(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {

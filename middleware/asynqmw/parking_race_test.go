@@ -25,6 +25,7 @@ import (
 // Two processes, and a holder that is not a task, share hot keys. The Inspectors are slow, so holds
 // begin and end while wakers work on the key. Every parked task is woken: a task that had to come
 // back by itself, after 10 min, would fail the test.
+// Shows: A9
 func TestParkingWakesAll(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -159,6 +160,7 @@ func TestParkingRunsOnce(t *testing.T) {
 
 // A waker finds that a task is not parked on its key. Before it removes the entry, the task is
 // parked on the key again. The entry stays, so the end of the next hold wakes the task.
+// Shows: A8
 func TestParkingRemovesNoNewEntry(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

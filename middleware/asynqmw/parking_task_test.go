@@ -107,6 +107,7 @@ func TestParkingShutdown(t *testing.T) {
 // The last attempt of a task is never parked. It waits until shortly before its deadline, also if a
 // third of the workers wait. If the key is still busy then, the task is archived with the name of
 // the holder.
+// Shows: A6
 func TestParkingLastAttempt(t *testing.T) {
 	t.Parallel()
 	for name, opts := range map[string][]asynq.Option{
@@ -212,6 +213,7 @@ func TestParkingUnique(t *testing.T) {
 
 // Wakers died before they removed the entries of tasks that are no longer parked. No later waker
 // runs these tasks, in any of their states.
+// Shows: A8
 func TestParkingStaleEntry(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {

@@ -42,6 +42,7 @@ func (w *world) state(s asynq.TaskState, tasks ...*asynq.TaskInfo) {
 
 // A third of the workers wait for a busy key. The other tasks of the key are parked, and run soon
 // after the key is free. If one worker waits, they run in the order in which they were parked.
+// Shows: A6
 func TestParking(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -98,6 +99,7 @@ func TestParking(t *testing.T) {
 }
 
 // Tasks that are parked on a once key are replayed when the key is done, and end.
+// Shows: A10
 func TestParkingOnce(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {

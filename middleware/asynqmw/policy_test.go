@@ -43,6 +43,7 @@ func (w *world) holdOnce(key string) *lockcore.Lease {
 
 // For each guard and each policy a conflict has the documented results. These are the state in
 // asynq, the calls of ErrorHandler, the events, and the number of retries that are used up.
+// Shows: A1
 func TestPolicies(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -93,6 +94,7 @@ func TestPolicies(t *testing.T) {
 }
 
 // 50 conflicts use up no retry and do not reach ErrorHandler. Then the task runs.
+// Shows: A1
 func TestFiftyConflicts(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -123,6 +125,7 @@ func TestFiftyConflicts(t *testing.T) {
 // With MaxRetry(0) the last attempt waits until shortly before the deadline: a quarter of the
 // timeout, at most 1 s, is left. If the holder ends before that, the task runs. Otherwise it is
 // archived.
+// Shows: A2
 func TestLastAttemptWaitsUpToTheDeadline(t *testing.T) {
 	t.Parallel()
 	for name, decorate := range guards {

@@ -14,6 +14,7 @@ import (
 
 // Five schedulers enqueue one tick, two seconds apart, and a worker completes the first task before
 // the second scheduler. The tick has one task.
+// Shows: A11
 func TestEnqueueTick(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {

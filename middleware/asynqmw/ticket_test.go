@@ -29,6 +29,7 @@ func (w *world) enqueueTicket(ctx context.Context, kind, payload, ticket string)
 
 // A task hands over its hold to the next task, which runs before a task that waits. The ticket
 // works for one of two deliveries. The retry of the adopter acquires the key like any other task.
+// Shows: T2
 func TestTicketExclusive(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
@@ -78,6 +79,7 @@ func TestTicketExclusive(t *testing.T) {
 
 // A task hands over a once key. The run continues in the next task, and the result of that
 // task is recorded.
+// Shows: T5
 func TestTicketOnce(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {

@@ -74,6 +74,7 @@ var fiveMinutes = asynqmw.Periodic{Name: "report", Spec: "*/5 * * * *", Task: as
 
 // Five processes have clocks that differ by up to seconds. For hours each tick is enqueued exactly
 // once, with its nominal time. Redis has no other data than the tasks.
+// Shows: A11
 func TestTicksFiveProcesses(t *testing.T) {
 	t.Parallel()
 	span := testlevel.Pick(t, 4*time.Hour, 24*time.Hour, 24*time.Hour)
@@ -109,6 +110,7 @@ func TestTicksFiveProcesses(t *testing.T) {
 
 // Redis is unavailable when a tick is due. The tick is enqueued when Redis is back, unless it is
 // late by half of its retention, or the next tick is due.
+// Shows: A11
 func TestTicksRedisAway(t *testing.T) {
 	for name, c := range map[string]struct {
 		retention, away time.Duration

@@ -16,6 +16,7 @@ import (
 // reports that, once: the instance that has the next tick. The next ticks may be skipped because
 // the lease goes on, or because no instance runs. Then the instance that has the first tick after
 // those reports it.
+// Shows: K3
 func TestAbandonedTickIsReported(t *testing.T) {
 	for name, row := range map[string]struct {
 		every   time.Duration
@@ -67,6 +68,7 @@ func TestAbandonedTickIsReported(t *testing.T) {
 
 // A tick is not reported as abandoned if its instance lives, after any run time, or if a standby
 // takes it over.
+// Shows: K3
 func TestTickThatIsNotAbandoned(t *testing.T) {
 	for name, j := range map[string]cronmw.Job{"long run": {}, "long run beside others": {Overlap: cronmw.Allow}, "standby": {Standby: true}} {
 		t.Run(name, func(t *testing.T) {

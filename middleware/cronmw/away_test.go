@@ -14,6 +14,7 @@ import (
 // Redis becomes unavailable between the two commands that begin a tick, or just before them, for
 // less or more than a lease. It is back in time, and the tick runs once. An instance does not
 // report its own hold as that of another instance.
+// Shows: K6
 func TestRedisAwayInBetween(t *testing.T) {
 	for name, c := range map[string]struct {
 		skew, from, step time.Duration // skew of the instance's clock; the shortest outage, from 2 s before the tick, and the step between outages
@@ -62,6 +63,7 @@ func TestRedisAwayInBetween(t *testing.T) {
 
 // Redis grants a key, the reply is lost, and Redis is then unavailable for a while. Afterwards its
 // own earlier request holds the key. The tick runs once.
+// Shows: K6
 func TestGrantedUnheard(t *testing.T) {
 	for nth := range 2 { // the key of the tick, then the key of the job
 		for i := range 12 {
@@ -132,6 +134,7 @@ func TestAwayKeepsAbandoned(t *testing.T) {
 
 // An instance claims the tick before its time, and loses the key while it waits, because Redis is
 // unavailable. The tick runs once when Redis is back.
+// Shows: K6
 func TestAwayWhileEarly(t *testing.T) {
 	inBubble(t, func(w *world) {
 		until("2000-01-01 00:30:00")

@@ -171,6 +171,7 @@ func TestCatchUpAfterCrash(t *testing.T) {
 
 // CatchUp is introduced while instances of the old release run. Instances of the new release do not
 // catch up a tick that an old one ran.
+// Shows: K12
 func TestCatchUpRollout(t *testing.T) {
 	inBubble(t, func(w *world) {
 		old, canary := w.process(), w.process()

@@ -11,6 +11,7 @@ import (
 
 // Three instances claim a tick too early. The instance that has it stops before the time of the
 // tick. The others found the tick taken, and claim it again at its time.
+// Shows: K9
 func TestEarlyStops(t *testing.T) {
 	inBubble(t, func(w *world) {
 		until("2000-01-01 00:30:00")
@@ -35,6 +36,7 @@ func TestEarlyStops(t *testing.T) {
 // An instance that finds a tick taken before its time claims it again at its time, with one more
 // command per tick. An instance with a correct clock sends one command per tick. Each instance
 // reads the time of Redis once an hour.
+// Shows: K9
 func TestEarlyCosts(t *testing.T) {
 	inBubble(t, func(w *world) {
 		until("2000-01-01 00:00:30")

@@ -12,6 +12,7 @@ import (
 )
 
 // The lease ends, and fn returns the error of its ctx. The Result has that error and the cause.
+// Shows: L15
 func TestEndedLeaseIsNamed(t *testing.T) {
 	for name, overlap := range map[string]cronmw.Overlap{"forbid": cronmw.Forbid, "allow": cronmw.Allow} {
 		t.Run(name, func(t *testing.T) {

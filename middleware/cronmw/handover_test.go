@@ -27,6 +27,7 @@ func late(n int32, release <-chan struct{}) cron.Option {
 
 // Goroutines of cron start late. Each gets its own tick, although Entry.Prev is the next one by
 // then.
+// Shows: K4
 func TestAddToLateGoroutine(t *testing.T) {
 	inBubble(t, func(w *world) {
 		release := make(chan struct{})
@@ -64,6 +65,7 @@ func TestAddToLateGoroutine(t *testing.T) {
 
 // Only the first run is late. The second one runs at its time with its own tick, and the first one
 // still gets its own.
+// Shows: K1, K4
 func TestAddToOvertaken(t *testing.T) {
 	inBubble(t, func(w *world) {
 		release := make(chan struct{})

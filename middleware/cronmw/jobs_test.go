@@ -17,6 +17,7 @@ import (
 
 // 50 instances have clocks that are wrong by up to 20 s, and a job is short. Each tick runs once,
 // and not before its time. A lock on the name of the job would allow up to 50 runs per tick.
+// Shows: K1
 func TestSkewedInstances(t *testing.T) {
 	const instances = 50
 	ticks := testlevel.Pick(t, 3, 30, 1000)
@@ -129,6 +130,7 @@ func TestPanic(t *testing.T) {
 
 // A handler runs past the next ticks. These are skipped on every instance, and each skip names the
 // holder of the job. The first tick after the run runs.
+// Shows: K5
 func TestForbid(t *testing.T) {
 	inBubble(t, func(w *world) {
 		until("2000-01-01 00:00:30")

@@ -31,6 +31,7 @@ func (w *world) pair(j cronmw.Job, o cronmw.Options, fn func(context.Context, cr
 
 // A run that had no effect leaves the key in its MinHold. That delays another run of the same tick,
 // and does not decide the tick.
+// Shows: K8
 func TestMinHoldStandby(t *testing.T) {
 	inBubble(t, func(w *world) {
 		j := cronmw.Job{Standby: true, OnResult: w.heard, Terms: lockcore.Terms{MinHold: time.Minute}}
@@ -52,6 +53,7 @@ func TestMinHoldStandby(t *testing.T) {
 }
 
 // A run is canceled by a shutdown during its MinHold. The standby runs the tick again.
+// Shows: K8
 func TestMinHoldCutShort(t *testing.T) {
 	inBubble(t, func(w *world) {
 		j := cronmw.Job{Standby: true, OnResult: w.heard, Terms: lockcore.Terms{MinHold: time.Minute}}
@@ -65,6 +67,7 @@ func TestMinHoldCutShort(t *testing.T) {
 
 // A tick is skipped because the MinHold of an earlier tick's run is not over. The Result names no
 // holder, because no run holds the key.
+// Shows: K8
 func TestMinHoldSkips(t *testing.T) {
 	inBubble(t, func(w *world) {
 		js := w.process().jobs()
@@ -80,6 +83,7 @@ func TestMinHoldSkips(t *testing.T) {
 
 // The instance that ran a tick cannot release the key of the job. A standby does not treat this
 // hold as an earlier run, so the tick is not skipped.
+// Shows: K8
 func TestOverlapUnreleased(t *testing.T) {
 	inBubble(t, func(w *world) {
 		until("2000-01-01 00:30:00")
@@ -108,6 +112,7 @@ func TestOverlapUnreleased(t *testing.T) {
 
 // A standby waits for the job's key that a dead instance holds. This wait does not count for Stall,
 // even if Stall is short.
+// Shows: K10
 func TestStallTakeover(t *testing.T) {
 	inBubble(t, func(w *world) {
 		until("2000-01-01 00:30:00")
@@ -136,6 +141,7 @@ func TestStallTakeover(t *testing.T) {
 }
 
 // The Terms of the Locker apply like those of the job: MaxHold begins with fn, also with Allow.
+// Shows: K10
 func TestLockerTerms(t *testing.T) {
 	for name, overlap := range map[string]cronmw.Overlap{"forbid": cronmw.Forbid, "allow": cronmw.Allow} {
 		t.Run(name, func(t *testing.T) {

@@ -38,6 +38,7 @@ type order struct {
 
 // The clocks of processes on a real server differ by up to a second, and a tick is due every
 // second. Each tick runs once.
+// Shows: K1
 func TestRealProcesses(t *testing.T) {
 	testlevel.Campaign(t)
 	server := redistest.Real(t)
@@ -89,6 +90,7 @@ func TestRealProcesses(t *testing.T) {
 }
 
 // The process that runs a tick is killed with SIGKILL. One of the others runs the tick again.
+// Shows: K2
 func TestRealKilled(t *testing.T) {
 	testlevel.Campaign(t)
 	server := redistest.Real(t)

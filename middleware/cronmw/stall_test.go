@@ -13,6 +13,7 @@ import (
 
 // Stall begins with fn. A claim that came early does not count, and neither does a handler that
 // calls Beat. A handler that hangs is stalled.
+// Shows: K10
 func TestStall(t *testing.T) {
 	for name, overlap := range map[string]cronmw.Overlap{"forbid": cronmw.Forbid, "allow": cronmw.Allow} {
 		t.Run(name, func(t *testing.T) {
@@ -52,6 +53,7 @@ func TestStall(t *testing.T) {
 
 // A run is stalled. It would probably stall on other instances too, so it has failed, and no
 // standby runs it again.
+// Shows: K10
 func TestStallIsAFailure(t *testing.T) {
 	inBubble(t, func(w *world) {
 		j := cronmw.Job{Standby: true, OnResult: w.heard, Terms: lockcore.Terms{Stall: time.Second}}

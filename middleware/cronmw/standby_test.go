@@ -16,6 +16,7 @@ import (
 // The instance that runs a tick becomes silent during the run. Exactly one of the others takes the
 // tick over, within a lease and 4 s, and all others report Elsewhere. MaxWaiting of the Lockers
 // does not keep a standby from waiting.
+// Shows: K2
 func TestStandby(t *testing.T) {
 	inBubble(t, func(w *world) {
 		var began []time.Time
@@ -83,6 +84,7 @@ func TestStandbyAfterEarly(t *testing.T) {
 
 // The instance of a tick dies, without Standby. The tick does not run again. An instance whose
 // clock is slow finds it abandoned, and reports that.
+// Shows: K2
 func TestNoStandby(t *testing.T) {
 	inBubble(t, func(w *world) {
 		until("2000-01-01 00:30:00")
@@ -110,6 +112,7 @@ func TestNoStandby(t *testing.T) {
 
 // A run that ends because of a shutdown has not failed: a standby runs the tick again. Without
 // Standby it has failed.
+// Shows: K7
 func TestCutShort(t *testing.T) {
 	for name, c := range map[string]struct {
 		standby bool
@@ -141,6 +144,7 @@ func TestCutShort(t *testing.T) {
 
 // A run is lost, or has no effect, after MaxLateness. A standby runs the tick again, because it
 // began to wait in time.
+// Shows: K7
 func TestStandbyLate(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error // of the first run, after 10 min; nil: its lease is lost
@@ -171,6 +175,7 @@ func TestStandbyLate(t *testing.T) {
 
 // Five instances claim a tick too late at the same time. The first one refuses it, and the others
 // do not run it because of that.
+// Shows: K7
 func TestStandbyAllLate(t *testing.T) {
 	inBubble(t, func(w *world) {
 		until("2000-01-01 00:30:00")

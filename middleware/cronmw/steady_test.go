@@ -13,6 +13,7 @@ import (
 // For any argument the schedule's Next returns the next tick that the wall clock of the zone shows.
 // The test compares it with a search of each minute, also at changes of half an hour, and where
 // midnight comes twice.
+// Shows: K11
 func TestNextAroundChanges(t *testing.T) {
 	inBubble(t, func(w *world) {
 		for spec, fits := range map[string]func(time.Time) bool{
@@ -58,6 +59,7 @@ func (w *world) wantNext(name string, s cron.Schedule, fits func(time.Time) bool
 
 // A daily job runs on the day on which the clocks of Lord Howe go back by half an hour, and on the
 // day after.
+// Shows: K11
 func TestAddToHalfHour(t *testing.T) {
 	inBubble(t, func(w *world) {
 		loc, err := time.LoadLocation("Australia/Lord_Howe")

@@ -9,6 +9,7 @@ import (
 
 // An instance stops during its claim, at different moments, while others find the tick held. The
 // tick runs once.
+// Shows: K9
 func TestStopWhileClaiming(t *testing.T) {
 	for after := 20 * time.Millisecond; after < time.Second; after += 40 * time.Millisecond {
 		t.Run(after.String(), func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 // The clocks of a zone change, on three instances whose own clocks differ. A repeated hour has two
 // ticks, or one with SkipRepeated. A skipped hour has none. No tick runs twice.
+// Shows: K13
 func TestClockChange(t *testing.T) {
 	const newYork = "CRON_TZ=America/New_York "
 	for name, c := range map[string]struct {

@@ -109,6 +109,7 @@ func TestExpectContinue(t *testing.T) {
 
 // A client sends its body slowly. No command is sent meanwhile, and another request with the same
 // key runs.
+// Shows: H9
 func TestSlowBodyHoldsNothing(t *testing.T) {
 	var runs atomic.Int64
 	f := guarded(t, httpmw.IdempotentOptions{}, order(&runs))

@@ -268,6 +268,7 @@ func (w *watch) verdict(some bool) []string {
 
 // The watch finds a canary unchanged, in hex and in base64, also across two writes. It does not
 // join the data of two streams, and it reports that too little was searched.
+// Shows: H6
 func TestWatch(t *testing.T) {
 	hidden := "x" + canary + "-key-k"
 	for name, text := range map[string]string{

@@ -36,6 +36,7 @@ func orderText(n int, body string) string {
 
 // Each row is a second request. The first one is POST /orders?a=1&b=2 of tenant a with "body" and
 // the key k.
+// Shows: H1
 func TestSecondRequest(t *testing.T) {
 	const ran, replayed = "ran", "replayed"
 	for _, row := range []struct {
@@ -188,6 +189,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 }
 
 // The client's key, the scope and the body appear neither in Redis nor in events.
+// Shows: H6
 func TestNothingRawLeavesTheProcess(t *testing.T) {
 	f := guarded(t, httpmw.IdempotentOptions{}, func(http.ResponseWriter, *http.Request) {})
 	f.wantRan(f.post("k"), 200)

@@ -81,6 +81,7 @@ func TestExclusiveLeaseLost(t *testing.T) {
 
 // A handler ignores its ctx. Other requests wait for MaxHold, by default 5 min, and a lease. The
 // response of the handler is sent.
+// Shows: H10
 func TestExclusiveHandlerIgnoresItsContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, b bubble) {
 		start := time.Now()

@@ -61,6 +61,7 @@ func TestExclusiveDisconnectWhileRunning(t *testing.T) {
 
 // A handler panics, also with http.ErrAbortHandler. The key is free, and the panic passes through
 // Exclusive.
+// Shows: H10
 func TestExclusivePanic(t *testing.T) {
 	for _, value := range []any{http.ErrAbortHandler, "a mistake"} {
 		var runs atomic.Int64
@@ -118,6 +119,7 @@ func TestReplayDoesNotWaitForExclusive(t *testing.T) {
 
 // Exclusive refuses a request inside Idempotent. The refusal is not recorded, with any options, and
 // a repetition runs.
+// Shows: H12
 func TestRefusalOfExclusiveIsNotRecorded(t *testing.T) {
 	for name, o := range map[string]httpmw.IdempotentOptions{
 		"by default": {}, "all": {Store: httpmw.StoreAll}, "at most once": {Mode: guard.AtMostOnce},

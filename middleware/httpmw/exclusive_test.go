@@ -64,6 +64,7 @@ func (f *fixture) wantHeld(key string, want bool) {
 
 // Many requests for two accounts come at once. No two requests of one account overlap, and all are
 // served.
+// Shows: H10
 func TestExclusiveRunsOneOfManyAtATime(t *testing.T) {
 	var inside, runs [2]atomic.Int64
 	f, _ := alone(t, httpmw.ExclusiveOptions{Terms: patience}, func(_ http.ResponseWriter, r *http.Request) {

@@ -205,6 +205,7 @@ func features() []feature {
 
 // Each documented feature of net/http's writer gives the response that the handler gives without
 // Idempotent, and the same one as a replay: over HTTP/1.1 and HTTP/2, also through a compressor.
+// Shows: H16
 func TestFeaturesOfNetHTTP(t *testing.T) {
 	locks, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {

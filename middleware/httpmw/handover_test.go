@@ -55,6 +55,7 @@ func (f *fixture) wantInterim(a answer) {
 
 // A handler hands over its hold. Repetitions get its 202 at once until the job completes, and then
 // the response of the job.
+// Shows: T5, T7
 func TestHandOver(t *testing.T) {
 	tickets := make(chan string, 1)
 	f := guarded(t, httpmw.IdempotentOptions{Terms: lockcore.Terms{Wait: time.Hour}, Keep: 2 * time.Hour}, handsOver(t, tickets))
@@ -112,6 +113,7 @@ func (f *fixture) foreignLeases() []*lockcore.Lease {
 
 // A job releases the key, and the next request runs. A job abandons the key, and the next request
 // is refused.
+// Shows: T7
 func TestHandOverFails(t *testing.T) {
 	tickets := make(chan string, 1)
 	f := guarded(t, httpmw.IdempotentOptions{Mode: guard.AtMostOnce}, handsOver(t, tickets))
@@ -130,6 +132,7 @@ func TestHandOverFails(t *testing.T) {
 // A repetition waits while the handler hands over its hold. It gets the response of the handler,
 // which is 200 if the handler writes nothing. It gets 409 if the response of the handler is not
 // recorded.
+// Shows: T7
 func TestHandOverAnswers(t *testing.T) {
 	for name, test := range map[string]struct {
 		write  func(http.ResponseWriter)

@@ -18,6 +18,7 @@ import (
 // Headers that the handler has set, changed or deleted are replayed. Headers that were set outside
 // of Idempotent are set again for the replay. Headers that belong to one connection, caller or
 // moment are not replayed.
+// Shows: H7
 func TestReplayedHeaders(t *testing.T) {
 	kept := []string{"Content-Type", "Location", "Etag", "Cache-Control", "X-Receipt", "X-Own-Version", "Retry-After", "Server"}
 	dropped := []string{

@@ -89,6 +89,7 @@ func TestHTTP2Stream(t *testing.T) {
 // Over HTTP/2 a client cancels its stream, before or within the response. The handler's ctx does
 // not end, and its reads and writes succeed. It runs once, and a repetition gets its response, or
 // 409 if that was streamed.
+// Shows: H4
 func TestHTTP2Disconnect(t *testing.T) {
 	for _, streams := range []bool{false, true} {
 		t.Run(fmt.Sprintf("streams %v", streams), func(t *testing.T) {

@@ -38,6 +38,7 @@ func logged(t *testing.T) *bytes.Buffer {
 
 // Code in front answers through the writer of the handler, after Idempotent has returned, as the
 // error handler of a framework does. Nothing of that is sent or recorded, and it is reported once.
+// Shows: H14
 func TestWriteAfterTheReturnIsReported(t *testing.T) {
 	log := logged(t)
 	write := func(w http.ResponseWriter) {
@@ -82,6 +83,7 @@ func TestWriteAfterTheReturnIsReported(t *testing.T) {
 
 // A goroutine of the handler writes while the handler returns. The write is part of the response or
 // is lost as a whole, and the replay equals the response.
+// Shows: H14
 func TestWriteWhileTheHandlerReturns(t *testing.T) {
 	logged(t)
 	var runs atomic.Int64
@@ -110,6 +112,7 @@ func TestWriteWhileTheHandlerReturns(t *testing.T) {
 
 // The handler writes to the writer in front of Idempotent instead of its own. Its response is sent,
 // and cannot be recorded. A repetition is refused, and is not answered with an empty 200.
+// Shows: H14
 func TestWriteAroundIdempotentIsReported(t *testing.T) {
 	logged(t)
 	var runs atomic.Int64

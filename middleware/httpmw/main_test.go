@@ -22,6 +22,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
+// Shows: H6
 func TestMain(m *testing.M) { goleak.VerifyTestMain(watchedRun{m}, redistest.PoolProbes()) }
 
 // tenant is the scope function of these tests.

@@ -210,6 +210,7 @@ func (m *matrix) answer(w http.ResponseWriter, r *http.Request) {
 
 // Each row of the contract is tested with each form of the key, each kind of response, and each
 // moment at which a request may come.
+// Shows: H1, H13
 func TestMatrix(t *testing.T) {
 	m := newMatrix(t)
 	n := 0

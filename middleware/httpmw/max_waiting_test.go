@@ -28,6 +28,7 @@ func wantCrowded(t *testing.T, a answer, status int, problem string) {
 
 // A key is held, 64 requests wait, and the next one is refused at once with the Status of the
 // options. The waiting requests run after the release.
+// Shows: H11
 func TestExclusiveMaxWaiting(t *testing.T) {
 	for status, want := range map[int]int{0: 409, http.StatusLocked: 423} {
 		inBubble(t, func(t *testing.T, b bubble) {
@@ -77,6 +78,7 @@ func inLine(h http.Handler, n int) (wait func() map[int]int) {
 
 // The first request of a key runs, 64 repetitions wait, and the next one is refused at once. The
 // waiting requests are replayed.
+// Shows: H11
 func TestIdempotentMaxWaiting(t *testing.T) {
 	inBubble(t, func(t *testing.T, b bubble) {
 		g := newGate(created)
@@ -95,6 +97,7 @@ func TestIdempotentMaxWaiting(t *testing.T) {
 
 // MaxWaiting of the options has precedence over that of the Locker, and both over the default of
 // 64.
+// Shows: H11
 func TestMaxWaitingOverride(t *testing.T) {
 	for name, c := range map[string]struct{ locker, options, want int }{
 		"default": {0, 0, 64}, "locker": {3, 0, 3}, "options": {3, 5, 5}, "none": {3, 1_000_000, 200},
@@ -135,6 +138,7 @@ func TestMaxWaitingOverride(t *testing.T) {
 // 300 clients request one key repeatedly, and obey Retry-After. At most 64 requests wait at any
 // time, some clients are served, and requests of other keys run meanwhile. The result does not
 // depend on the speed of the machine.
+// Shows: H11
 func TestMaxWaitingManyClients(t *testing.T) {
 	testlevel.Full(t)
 	const clients, others, rounds = 300, 20, 10

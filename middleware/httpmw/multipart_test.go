@@ -39,6 +39,7 @@ func form(t *testing.T, content string) (contentType, body string) {
 
 // A client sends a form again. The form has another boundary, and gets the recorded response. A form
 // with another content, name, file name or type does not.
+// Shows: H15
 func TestRepeatedForm(t *testing.T) {
 	runs := 0
 	f := guarded(t, httpmw.IdempotentOptions{}, func(w http.ResponseWriter, r *http.Request) {
@@ -80,6 +81,7 @@ func TestRepeatedForm(t *testing.T) {
 
 // Each row is a request and a second one with the same key. The second one is a repeat or another
 // request.
+// Shows: H15
 func TestFingerprintsOfMediaTypes(t *testing.T) {
 	const repeat, other = true, false
 	const data, mixed = "multipart/form-data; boundary=", "multipart/mixed; boundary="

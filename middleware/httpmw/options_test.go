@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
+// Shows: H6
 func TestOptionsAreCheckedTogether(t *testing.T) {
 	o := httpmw.IdempotentOptions{
 		Terms: lockcore.Terms{Lease: 1}, Keep: 1, Mode: 7, Methods: []string{"PO ST"}, Store: 9,

@@ -85,6 +85,7 @@ func TestLockerClosed(t *testing.T) {
 
 // Redis is unavailable when a response is recorded. The client gets the response within 1.1 s.
 // The Locker continues to store the record, and a repetition after the outage is replayed.
+// Shows: H5
 func TestRedisAwayWhenTheAnswerIsStored(t *testing.T) {
 	inBubble(t, func(t *testing.T, b bubble) {
 		var runs atomic.Int64

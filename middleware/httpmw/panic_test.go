@@ -14,6 +14,7 @@ import (
 )
 
 // What a panic leaves depends on what the handler has written and the client has seen before.
+// Shows: H13
 func TestPanicOutcomes(t *testing.T) {
 	sent := func(status int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {

@@ -52,6 +52,7 @@ func TestReverseProxy(t *testing.T) {
 
 // An upstream aborts within its response, and so does the proxy. The next request runs. If the
 // client has got the status and a part of the body, the next request is refused.
+// Shows: H13
 func TestReverseProxyAborts(t *testing.T) {
 	for _, limit := range []int{1000, 4} {
 		var runs atomic.Int64

@@ -13,6 +13,7 @@ import (
 )
 
 // Behind StripPrefix two routes see the same path /7. Their keys differ.
+// Shows: H2
 func TestStripPrefix(t *testing.T) {
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler {
 		once := idempotent(l, httpmw.IdempotentOptions{})
@@ -77,6 +78,7 @@ func TestMountedTwice(t *testing.T) {
 
 // One client key is used with similar paths, methods and tenants. No two of them share a key, and
 // each is replayed.
+// Shows: H2
 func TestKeysNeverMeet(t *testing.T) {
 	type place struct{ tenant, method, target string }
 	places := []place{}

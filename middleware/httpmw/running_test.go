@@ -146,6 +146,7 @@ func fronted(t *testing.T, o httpmw.IdempotentOptions, h http.Handler) (*fixture
 	return f, fr
 }
 
+// Shows: H4
 func TestDisconnectDoesNotEndTheHandlerAndItsAnswerIsRecorded(t *testing.T) {
 	var cause error
 	g := newGate(func(w http.ResponseWriter, r *http.Request) {

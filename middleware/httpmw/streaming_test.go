@@ -129,6 +129,7 @@ func TestFlushAboveTheLimit(t *testing.T) {
 
 // A client disconnects while a response is streamed. The handler's reads and writes succeed, it
 // runs once, and a repetition is refused.
+// Shows: H4
 func TestDisconnectWhileStreaming(t *testing.T) {
 	var runs atomic.Int64
 	gone := make(chan struct{})

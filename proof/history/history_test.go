@@ -27,6 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.PoolProbes()) }
 // to hold and stay the same in nested calls. A call is busy only while the key is held or waited
 // for, and revoked only after a Revoke. All calls get the same record. No increment of a fenced
 // register is lost.
+// Shows: I1, I2, I3, L5
 func TestHistory(t *testing.T) {
 	n := *ops
 	if n == 0 {
@@ -42,6 +43,7 @@ func TestHistory(t *testing.T) {
 // give them. Readers are together under one token, and no writer is beside them. Each sees the
 // value of the last writer before its token. A register that checks the tokens of reads and writes
 // refuses none.
+// Shows: I2, S1, S2, S6
 func TestHistoryShares(t *testing.T) {
 	n := *ops
 	if n == 0 {

@@ -42,6 +42,7 @@ func bothSteps() (servers [2]*schedule.Lua, err error) {
 }
 
 // TestSchedules runs random schedules against the scripts, without -seed always the same ones.
+// Shows: I3
 func TestSchedules(t *testing.T) {
 	first, n := *seed, *schedules
 	switch {

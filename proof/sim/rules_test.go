@@ -56,6 +56,7 @@ func must(t *testing.T, p process, terms lockcore.Terms) *lockcore.Lease {
 }
 
 // A late duplicate of an acquire whose hold has ended acquires nothing.
+// Shows: L13
 func TestLateCopyOfAcquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := redistest.Bubble(t)
@@ -81,6 +82,7 @@ func TestLateCopyOfAcquire(t *testing.T) {
 }
 
 // A key that is reserved for the first waiter is not granted to a call that comes in between.
+// Shows: W4
 func TestReservationIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := redistest.Bubble(t)
@@ -116,6 +118,7 @@ func TestReservationIsKept(t *testing.T) {
 
 // A message that was lost with its connection delays the waiter only by the time of a new
 // connection. The waiter sends its request when the subscription is active again.
+// Shows: I6
 func TestResubscriptionWakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := redistest.Bubble(t)
@@ -148,6 +151,7 @@ func TestResubscriptionWakes(t *testing.T) {
 
 // A grant whose reply took as long as its lease may be used is withdrawn: no caller gets a lease
 // that is about to end.
+// Shows: L9
 func TestLateGrantIsNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := redistest.Bubble(t)

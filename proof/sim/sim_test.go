@@ -26,6 +26,7 @@ func TestMain(m *testing.M) {
 
 // I1, I3 (tokens grow), I4, I5, I6, I8, I9, I10, I12, I13 and I14 hold for several processes over a
 // faulty network.
+// Shows: I1, I4, I5, I6, I8, I9, I10, I12, I13, W1, W8, S1, S3, S4, S7, P1
 func TestSim(t *testing.T) {
 	first, n := max(*seed, 1), *seeds
 	switch {

@@ -47,6 +47,7 @@ func (s *server) levels() []sql.IsolationLevel {
 // Advance accepts a newer hold, and accepts the newest one repeatedly. It refuses an older hold,
 // and another hold with an equal token, and the error names the token that was seen. Keys are
 // bytes: keys that differ in case, in spaces or in bytes that are not text are different keys.
+// Shows: F1
 func TestAdvance(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		for _, level := range s.levels() {
@@ -94,6 +95,7 @@ func TestAdvance(t *testing.T) {
 
 // The settings of a connection do not change the result. These are how MySQL counts rows, its SQL
 // mode, how a transaction begins, and whether arguments are inside the text of a statement.
+// Shows: F3
 func TestAdvanceSettings(t *testing.T) {
 	settings := map[*server][]string{
 		mariadb:  {"?clientFoundRows=true", "?interpolateParams=true", "?clientFoundRows=true&sql_mode='SIMULTANEOUS_ASSIGNMENT'", "?sql_mode=''"},
@@ -137,6 +139,7 @@ func TestAdvanceRolledBack(t *testing.T) {
 // While a transaction of one hold runs, that of another hold waits, at each level and also for a
 // new key. After that an older hold is refused. A newer hold is accepted, if necessary in another
 // try, and reads what the first one wrote.
+// Shows: F3
 func TestAdvanceWaits(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		for _, level := range s.levels() {

@@ -139,6 +139,7 @@ func campaign(t *testing.T, s *server, keys, kills int, redisAddr string) (missi
 
 // Workers that are killed at any moment write each effect once, because the effect and its record
 // are in one transaction. The control has the record in Redis, and repeats effects.
+// Shows: Q2
 func TestOnceKills(t *testing.T) {
 	testlevel.Campaign(t)
 	onServers(t, func(t *testing.T, s *server) {

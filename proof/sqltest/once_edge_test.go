@@ -52,6 +52,7 @@ func (s *server) record(t *testing.T, db *sql.DB, key string) (record []byte) {
 
 // Clear waits for the transaction that has the key. It reports whether a row was committed, and
 // leaves no row.
+// Shows: Q7
 func TestOnceClearWaits(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		db := s.openEffects(t)
@@ -91,6 +92,7 @@ func TestOnceClearWaits(t *testing.T) {
 }
 
 // Clear reports no row for a key without one, and removes the row of its own transaction.
+// Shows: Q7
 func TestOnceClear(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		db := s.openEffects(t)
@@ -126,6 +128,7 @@ func TestOnceClear(t *testing.T) {
 
 // The age of a row does not depend on the time zone of the server. In spring and autumn it is right
 // on both sides of the clock change, also in the hour that occurs twice.
+// Shows: Q10
 func TestOnceDaylightSaving(t *testing.T) {
 	s := mariadb.need(t)
 	db := s.openEffects(t)
@@ -189,6 +192,7 @@ func TestOnceDaylightSaving(t *testing.T) {
 
 // Calls during Purge finish, and their rows are not deleted. If Purge runs at READ COMMITTED, a
 // call for a new key does not wait. Purge skips the row of an open transaction.
+// Shows: Q9
 func TestOncePurgeDuringCalls(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		for _, level := range s.levels() {
@@ -258,6 +262,7 @@ func TestOncePurgeDuringCalls(t *testing.T) {
 
 // Six instances that start at the same time create the tables together, through database/sql and
 // pgx. Create does not wait for an open transaction that has a row.
+// Shows: Q13
 func TestCreateTogether(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		db, dsn := s.openAs(t, "")
@@ -316,6 +321,7 @@ func advanceIn(ctx context.Context, s *server, tx *sql.Tx) error {
 
 // The records of DoValue, of Do and of a result that is too large equal those of guard.OnceValue
 // and guard.Once.
+// Shows: Q11
 func TestOnceGolden(t *testing.T) {
 	locks, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {
@@ -362,6 +368,7 @@ func TestOnceGolden(t *testing.T) {
 
 // If the row of a call was deleted or belongs to another run, DoValue returns an error and does not
 // change the other row. Do does not change it either.
+// Shows: Q6
 func TestOnceOtherRow(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		db := s.openEffects(t)
@@ -401,6 +408,7 @@ func TestOnceOtherRow(t *testing.T) {
 }
 
 // Do removes its record also if its ctx has ended, because the caller may still commit.
+// Shows: Q5
 func TestOnceEndedCtx(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		db := s.openEffects(t)
@@ -550,6 +558,7 @@ func TestOnceReadBefore(t *testing.T) {
 
 // Settings of the drivers that change the results of a statement or the way it is sent do not
 // change the result of a call.
+// Shows: Q12
 func TestOnceSettings(t *testing.T) {
 	for _, c := range []struct {
 		s        *server
@@ -611,6 +620,7 @@ func TestOnceSettings(t *testing.T) {
 
 // The largest result fits, also if the driver writes it into the text of the statement and escapes
 // each byte.
+// Shows: Q12
 func TestOnceLargestResult(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		setting := ""

@@ -24,6 +24,7 @@ import (
 // Under httpmw.Idempotent a repeat gets its answer from Redis. After Redis has lost its data, the
 // repeat gets the same answer from the row, and there is one effect. The same holds for tasks under
 // asynqmw.Once.
+// Shows: Q14
 func TestOnceBehindRedis(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		db := s.openEffects(t)

@@ -78,6 +78,7 @@ func (t *lossyTx) Commit() error {
 }
 
 // After a COMMIT whose reply was lost, the next call replays.
+// Shows: Q4
 func TestOnceLostCommit(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		db, dsn := s.openAs(t, "")

@@ -92,6 +92,7 @@ var errFail = errors.New("fails")
 // 64 calls of one key at the same time write one effect, at each isolation level, also if some of
 // them roll back. Without a rollback MariaDB, SQLite, and PostgreSQL at READ COMMITTED never
 // require that a transaction runs again.
+// Shows: Q1
 func TestOnceContenders(t *testing.T) {
 	const calls = 64
 	keys := testlevel.Pick(t, 1, 1, 4)
@@ -195,6 +196,7 @@ func TestOnceValue(t *testing.T) {
 }
 
 // An error, a panic and the end of the ctx leave no row and no effect.
+// Shows: Q3
 func TestOnceFails(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		db := s.openEffects(t)
@@ -232,6 +234,7 @@ func TestOnceFails(t *testing.T) {
 
 // A transaction that is committed after an error or a panic leaves a row without a record. The key
 // neither runs nor replays until Clear.
+// Shows: Q5
 func TestOnceCommitAfterError(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		db := s.openEffects(t)
@@ -288,6 +291,7 @@ func ignore(error) error { return nil }
 
 // A call inside a call of the same key is an error. After the outer call the same transaction
 // replays.
+// Shows: Q8
 func TestOnceNested(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		db := s.openEffects(t)
@@ -320,6 +324,7 @@ func TestOnceNested(t *testing.T) {
 func nothing(context.Context) error { return nil }
 
 // A key and its effect in one savepoint are kept or rolled back together.
+// Shows: Q3
 func TestOnceSavepoint(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		db := s.openEffects(t)
@@ -412,6 +417,7 @@ func (badCodec) Encode(any) ([]byte, error) { return nil, errFail }
 func (badCodec) Decode([]byte, any) error   { return errFail }
 
 // Purge deletes old rows in batches. It skips the row that an open transaction has locked.
+// Shows: Q9
 func TestOncePurge(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		db := s.openEffects(t)

@@ -36,6 +36,7 @@ func (c *counting) QueryRowContext(ctx context.Context, query string, args ...an
 
 // Do needs one statement besides the effect, DoValue two, and a replay two. MySQL does not report
 // whether a row was inserted, so it needs one more.
+// Shows: Q15
 func TestOnceStatements(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		db := s.openEffects(t)
@@ -96,6 +97,7 @@ func TestOnceNeedsATransaction(t *testing.T) {
 
 // A result whose type has an unexported field is refused before the work runs. Roll back, and the
 // key is free.
+// Shows: O10
 func TestOnceLossyType(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		type lossy struct{ amount int }

@@ -70,6 +70,7 @@ func rows(t *testing.T, s *server, db *sql.DB, update string, h fence.Hold) int6
 // The documented statement fences a row that existed before the columns, and one that was inserted
 // after them. No affected row means that the hold is stale. MySQL needs clientFoundRows for that,
 // because otherwise a write that changes nothing affects no row. Ids are bytes.
+// Shows: F6
 func TestOwnRow(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		for _, before := range []bool{true, false} {

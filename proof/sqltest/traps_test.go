@@ -19,6 +19,7 @@ import (
 // PostgreSQL requires that the transaction runs again, and so does MariaDB with
 // innodb_snapshot_isolation. Without that setting MariaDB returns no error, and the read value is
 // older than the last write. Therefore Advance comes first.
+// Shows: B2
 func TestReadBeforeAdvance(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		db := s.open(t)
@@ -70,6 +71,7 @@ func TestReadBeforeAdvance(t *testing.T) {
 
 // A transaction reads before Advance, while its hold is the newest one. After a newer hold has
 // advanced, Advance refuses the transaction, or the server requires that it runs again.
+// Shows: F3
 func TestStaleAfterReading(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
 		for _, level := range s.levels() {
@@ -121,6 +123,7 @@ func TestWritersSnapshotIsolation(t *testing.T) {
 
 // Eight holds advance a key without a row at the same time, and half of them roll back. The row is
 // that of the newest hold that committed.
+// Shows: F3
 func TestFirstOfAKey(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		for _, level := range s.levels() {

@@ -94,6 +94,7 @@ func write(t *testing.T, s *server, db *sql.DB, o *sql.TxOptions, next func() fe
 // Eight writers write at the same time with tokens out of order, and some tokens belong to two
 // holds. At each level the tokens of accepted writes never decrease, each token is accepted for one
 // hold only, and no accepted increment is lost.
+// Shows: F1
 func TestWriters(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		for _, level := range s.levels() {

@@ -35,6 +35,7 @@ func world(t *testing.T, noGroups bool, dial func() *goredis.Client) backendtest
 }
 
 // The backend on miniredis conforms, in virtual time and without groups.
+// Shows: I5, I6, L13, O6, M2
 func TestMiniredis(t *testing.T) {
 	testlevel.InMemory(t)
 	backendtest.RunInBubble(t, func(t *testing.T) backendtest.World {

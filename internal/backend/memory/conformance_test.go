@@ -26,9 +26,11 @@ func world(t *testing.T) backendtest.World {
 }
 
 // The backend in memory conforms in virtual time.
+// Shows: M2
 func TestConformance(t *testing.T) { backendtest.RunInBubble(t, world) }
 
 // The backend in memory conforms in real time.
+// Shows: M2
 func TestConformanceInRealTime(t *testing.T) {
 	testlevel.Full(t)
 	backendtest.Run(t, world)

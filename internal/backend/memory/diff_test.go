@@ -801,6 +801,7 @@ func count(t *testing.T, quick, full, campaign int) int {
 
 // TestDifferential compares the rules with the scripts on miniredis. Replies, notifications, stored
 // data and TTLs are equal.
+// Shows: S7, M1
 func TestDifferential(t *testing.T) {
 	n := count(t, 2_000, 10_000, 1_000_000)
 	const lanes = 2
@@ -821,6 +822,7 @@ func TestDifferential(t *testing.T) {
 
 // TestDifferentialBackend compares the rules with the backend on Redis, which encodes requests and
 // decodes replies.
+// Shows: M1
 func TestDifferentialBackend(t *testing.T) {
 	n, seed := count(t, 1_500, 3_000, 100_000), *seed
 	testlevel.InMemory(t)
@@ -857,6 +859,7 @@ func (c *compared) stepBubble() {
 }
 
 // TestDifferentialReal compares the rules with the scripts on a real server.
+// Shows: M1
 func TestDifferentialReal(t *testing.T) {
 	testlevel.Campaign(t)
 	n, seed := count(t, 0, 0, 100_000), *seed
@@ -872,6 +875,7 @@ func TestDifferentialReal(t *testing.T) {
 
 // TestDifferentialFixed runs the same operations each time. proof/planted runs it. The seed is
 // one whose operations find all mistakes.
+// Shows: M1
 func TestDifferentialFixed(t *testing.T) {
 	const seed = 5
 	tm := virtual
@@ -911,6 +915,7 @@ var mistakes = []struct {
 
 // TestDifferentialFindsMistakes compares the rules with scripts that have a mistake. It finds each
 // mistake.
+// Shows: M1
 func TestDifferentialFindsMistakes(t *testing.T) {
 	testlevel.Full(t)
 	for _, m := range mistakes {

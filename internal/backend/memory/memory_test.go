@@ -71,6 +71,7 @@ func TestOptions(t *testing.T) {
 
 // TestMaxBytes fills a space. Held keys can still be renewed and repeated. Keys whose data has
 // ended make room for others.
+// Shows: M6
 func TestMaxBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, s := t.Context(), space(t, 20_000)
@@ -117,6 +118,7 @@ func TestMaxBytes(t *testing.T) {
 }
 
 // TestExpiry leaves keys that no request names again. Requests for another key remove them.
+// Shows: M6
 func TestExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := space(t, 0)
@@ -183,6 +185,7 @@ func TestParkedEntries(t *testing.T) {
 }
 
 // TestTokensGrowOverRestart checks that the tokens of a new space begin at the clock.
+// Shows: M5
 func TestTokensGrowOverRestart(t *testing.T) {
 	var last int64
 	for range 3 {
@@ -300,6 +303,7 @@ func TestRecordIsCopied(t *testing.T) {
 }
 
 // TestConcurrent runs lockers in parallel. A key never has two holders, and no token is used twice.
+// Shows: M3
 func TestConcurrent(t *testing.T) {
 	const lockers, rounds = 8, 300
 	s := space(t, 0)

@@ -77,6 +77,7 @@ func grown(t *testing.T, old *redis.Client) *redis.Client {
 // A new primary gets its first slot. go-redis does not show a primary without slots, so renewals of
 // a key that was moved there fail until the slot is assigned. The next renewal after that succeeds
 // before the lease ends.
+// Shows: P4
 func TestReplicaAcksNewMaster(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()

@@ -30,6 +30,7 @@ func claimFor(t *testing.T, l *lockcore.Locker, key string) *lockcore.Lease {
 // Complete of a once key continues in the background while no replica acknowledges the record. If
 // the link heals during the lease, the promoted replica has the record; otherwise CompletionFailed
 // reports ErrReplicaAcks. A replay needs no replicas.
+// Shows: P3
 func TestReplicaAcksRecord(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -77,6 +78,7 @@ func TestReplicaAcksRecord(t *testing.T) {
 
 // The grant that rotate.lua makes at the end of a batch needs replicas too. While the replica does
 // not acknowledge, no hold of a hot key begins. When the link heals, holds begin again.
+// Shows: P3
 func TestReplicaAcksRotate(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -119,6 +121,7 @@ func TestReplicaAcksRotate(t *testing.T) {
 
 // With min-replicas-to-write a primary without its replica refuses grants, and the error has the
 // text of Redis. A held lease is lost. When the replica is back, waiters get the keys.
+// Shows: P3
 func TestMinReplicas(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -175,6 +178,7 @@ func TestReplicaAcksOptions(t *testing.T) {
 
 // In a cluster WAIT goes to the primary of the key, and only the replica of that primary counts.
 // The renewals of a key follow it while its slot is migrated.
+// Shows: P4
 func TestReplicaAcksCluster(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()

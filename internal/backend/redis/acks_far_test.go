@@ -82,6 +82,7 @@ func passLate(to io.Writer, from io.Reader, d time.Duration) {
 // The acknowledgements of a replica take 450 ms. A lease of 3 s is refused, because its grant waits
 // for at most a tenth of the lease. The grant of a lease of 7.5 s waits for up to 750 ms, the
 // Timeout. It succeeds, and the lease is renewed.
+// Shows: P3
 func TestReplicaAcksFar(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -123,6 +124,7 @@ func (h heard) Write(b []byte) (int, error) {
 
 // Each grant of a short lease waits for replicas for at most a tenth of the lease, also a grant
 // that the release before it made.
+// Shows: P3
 func TestReplicaAcksShortLease(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -155,6 +157,7 @@ var blocked = regexp.MustCompile(`\bblocked_clients:(\d+)`)
 
 // 100 records wait for a replica that does not acknowledge. A release does not wait behind them:
 // when it returns, the key is free.
+// Shows: P3
 func TestReplicaAcksManyRecords(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()

@@ -115,6 +115,7 @@ func refusedFor(t *testing.T, err error, acked, wanted int) {
 // Without ReplicaAcks a failover breaks mutual exclusion. A grant that no replica has is lost with
 // its primary. The promoted replica grants the key while the first lease is valid. The second token
 // is greater, so a resource that checks tokens refuses the first holder.
+// Shows: P2, B5
 func TestFailoverSecondHolder(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -150,6 +151,7 @@ func TestFailoverSecondHolder(t *testing.T) {
 // With ReplicaAcks a grant that no replica has is refused and withdrawn. The key is granted again
 // when the replica is back. WAIT must follow the write on its own connection: on any other
 // connection of the pool, which has written nothing since, it would count the replica.
+// Shows: P3
 func TestReplicaAcksRefuse(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -202,6 +204,7 @@ func TestReplicaAcksTooMany(t *testing.T) {
 
 // A renewal that no replica has does not extend the lease. When another process acquires the key on
 // the promoted replica, the ctx of the first holder has ended.
+// Shows: P3
 func TestReplicaAcksRenewal(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()

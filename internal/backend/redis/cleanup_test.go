@@ -158,6 +158,7 @@ func manyWaiters(c waiterTask, in *bufio.Scanner) error {
 
 // 5,000 waiters of one process on 5,000 keys are canceled at once. All leave the queues, and the
 // next waiter of another process does not wait for the end of one of their reservations.
+// Shows: R1
 func TestCleanupManyCanceled(t *testing.T) {
 	testlevel.Campaign(t)
 	const n, sample = 5000, 200
@@ -199,6 +200,7 @@ func TestCleanupManyCanceled(t *testing.T) {
 
 // Redis is unavailable. No cleanup is dropped, however many there are. At most two pipelines of 100
 // are sent a second, and all cleanups are confirmed soon after Redis replies again.
+// Shows: R1
 func TestCleanupKeptThroughOutage(t *testing.T) {
 	ways := map[string]func(*faulty.Network){
 		"refused": (*faulty.Network).Down, "black hole": (*faulty.Network).Silence, "replies lost": (*faulty.Network).SilenceReplies,
@@ -250,6 +252,7 @@ func closeNow(t *testing.T, l *lockcore.Locker) {
 // A notification arrives for a request whose withdrawal is not confirmed. That withdrawal is sent
 // next, however many are before it. The notification may arrive before, during or after the
 // cancellation of its waiter.
+// Shows: R1
 func TestCleanupHurried(t *testing.T) {
 	const ms = time.Millisecond
 	steps := []time.Duration{-150 * ms, -120 * ms, -100 * ms, -60 * ms, -50 * ms, 0, 40 * ms, 50 * ms, 60 * ms, 100 * ms, 120 * ms}
@@ -311,6 +314,7 @@ func TestCleanupHurried(t *testing.T) {
 // A call for a key sends nothing until the withdrawal of the earlier request for that key is
 // confirmed. So an unused grant of this process is neither a busy key nor an abandoned run for the
 // call. The withdrawal is sent once after Redis replies again.
+// Shows: R2
 func TestCleanupBeforeNextRequest(t *testing.T) {
 	for name, pause := range map[string]time.Duration{"lease valid": 5 * time.Second, "lease over": 40 * time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -350,6 +354,7 @@ func TestCleanupBeforeNextRequest(t *testing.T) {
 // The number of unconfirmed withdrawals has reached its bound. A request for a new key waits,
 // within its own Wait, and then fails with an error that contains the number. Releases are kept,
 // and all of them are sent when Redis replies again.
+// Shows: R1
 func TestCleanupBound(t *testing.T) {
 	testlevel.Full(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -399,6 +404,7 @@ func TestCleanupBound(t *testing.T) {
 
 // Close waits for withdrawals within its time limit. Those that are not confirmed by then are
 // reported.
+// Shows: R1
 func TestCleanupClose(t *testing.T) {
 	for way, goAway := range map[string]func(*faulty.Network){
 		"answers": func(f *faulty.Network) { f.Delay(100 * time.Millisecond) }, "refused": (*faulty.Network).Down,
@@ -451,6 +457,7 @@ func TestCleanupClose(t *testing.T) {
 }
 
 // Redis refuses a cleanup for good. It is reported, and does not delay the others.
+// Shows: R1
 func TestCleanupRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, obs := newWorld(t), new(locktest.Recorder)
@@ -468,6 +475,7 @@ func TestCleanupRefused(t *testing.T) {
 }
 
 // In a cluster a stopped server delays only the withdrawals of its own keys.
+// Shows: R1
 func TestCleanupCluster(t *testing.T) {
 	testlevel.Campaign(t)
 	const n = 300

@@ -20,6 +20,7 @@ var stopRounds = flag.Int("rounds", 2, "how often TestClusterStoppedMaster stops
 // One primary of a cluster stops before the first renewal. Only leases on its own keys are lost. No
 // replica replaces the primary, and the other primaries continue to serve, so only the Locker
 // decides about the leases on them.
+// Shows: P4
 func TestClusterStoppedMaster(t *testing.T) {
 	testlevel.Campaign(t)
 	t.Parallel()
@@ -87,6 +88,7 @@ func stopMaster(t *testing.T, s *redistest.Shards, stopped *redistest.Server, on
 
 // All clients of a Locker share the first reply to CLUSTER SLOTS, and send no other command about
 // the cluster. So no first renewal or release waits for a node that does not have its key.
+// Shows: P4
 func TestClusterSlotsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, count := redistest.Bubble(t), new(redistest.Counter)

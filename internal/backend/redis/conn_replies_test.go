@@ -22,6 +22,7 @@ import (
 // Redis sends an error instead of the expected reply. Nothing is granted, nothing panics, and the
 // error that the call returns contains the text. An error that does not pass is returned at once;
 // any other is retried until the end of Wait.
+// Shows: I11
 func TestConnErrorReplies(t *testing.T) {
 	for reply, atOnce := range map[string]bool{
 		"LOADING Redis is loading the dataset in memory":                                  false,

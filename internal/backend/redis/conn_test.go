@@ -77,6 +77,7 @@ var calls = map[string]func(context.Context, *lockcore.Locker, lockcore.Terms) e
 
 // Redis is unavailable. Each call returns ErrUnavailable by the deadline of its ctx, also on a
 // client that ignores ctx.
+// Shows: I12
 func TestConnAway(t *testing.T) {
 	ways := map[string]func(*faulty.Network){
 		"refused": (*faulty.Network).Down, "black hole": (*faulty.Network).Silence, "replies lost": (*faulty.Network).SilenceReplies,

@@ -29,6 +29,7 @@ var foreign = map[string]func(o *redis.Options) redis.UniversalClient{
 
 // The client of the user may repeat a command after a lost reply. The repeat causes neither ErrLost
 // for a holder nor a reported change in Clear. Renewals still find real losses.
+// Shows: L14
 func TestForeignClientRepeats(t *testing.T) {
 	for name, client := range foreign {
 		for backoff, full := range map[time.Duration]bool{time.Millisecond: false, -1: true} {

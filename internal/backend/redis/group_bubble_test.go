@@ -95,6 +95,7 @@ func (c untimed) Deadline() (time.Time, bool) { return c.end, true }
 
 // A call ends at its own deadline, before or after its group is sent. The other calls get their
 // replies. The key of the call that ended stays free.
+// Shows: R4
 func TestGroupShortCall(t *testing.T) {
 	testlevel.InMemory(t)
 	for bound, sent := range map[time.Duration]bool{500 * time.Microsecond: false, 5 * time.Millisecond: true} {
@@ -234,6 +235,7 @@ func TestGroupScriptForgotten(t *testing.T) {
 
 // A reply to a group is missing. Only the calls of that group are delayed, by a second. Each is
 // then sent again, and each key is granted.
+// Shows: R4
 func TestGroupLostReply(t *testing.T) {
 	testlevel.InMemory(t)
 	for name, plant := range faultKinds {
@@ -275,6 +277,7 @@ func TestGroupLostReply(t *testing.T) {
 // A call for which deal.lua does nothing gets the reply of its own script: the key has another
 // holder, has a value of another type, or is released and no longer a plain hold. The group also
 // contains calls that deal.lua does not do. Each acquire has its own lease.
+// Shows: R4
 func TestGroupMixed(t *testing.T) {
 	testlevel.InMemory(t)
 	synctest.Test(t, func(t *testing.T) {

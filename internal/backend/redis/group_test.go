@@ -87,6 +87,7 @@ func lockAndUnlock(ctx context.Context, l *lockcore.Locker, t lockcore.Terms) fu
 }
 
 // No fault of a connection makes the Locker or go-redis send a command of a group again.
+// Shows: R4
 func TestGroupSendsOnce(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -120,6 +121,7 @@ func TestGroupSendsOnce(t *testing.T) {
 
 // A lost reply delays the calls of its group by a second. The bounds of this test and of the next
 // ones contain the delay of the machine, which a control measures.
+// Shows: R4
 func TestGroupLostReplyReal(t *testing.T) {
 	testlevel.Campaign(t)
 	t.Parallel()
@@ -145,6 +147,7 @@ func TestGroupLostReplyReal(t *testing.T) {
 
 // The server does not reply. Each concurrent call returns an error after its bound of 1 s, and calls
 // succeed again soon after the server replies.
+// Shows: R4
 func TestGroupBound(t *testing.T) {
 	testlevel.Campaign(t)
 	t.Parallel()
@@ -245,6 +248,7 @@ func TestGroupScriptFlush(t *testing.T) {
 
 // Close returns within its bound and leaves no goroutine, also while a group without a reply is
 // under way.
+// Shows: R4
 func TestGroupClose(t *testing.T) { // not parallel: it counts goroutines
 	testlevel.Campaign(t)
 	s, control := redistest.Real(t), redistest.NewControl(t)

@@ -59,6 +59,7 @@ func (s *writeCounter) dial(next redistest.Dialer) redistest.Dialer {
 
 // Calls that are made at the same time share writes. A single call, and each call with NoGroups,
 // has its own write.
+// Shows: R4
 func TestGroup(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()

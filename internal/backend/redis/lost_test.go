@@ -46,6 +46,7 @@ func acquireSent(t *testing.T, terms lockcore.Terms, disturb func(*faulty.Networ
 }
 
 // The request of a call whose reply is lost is sent again within 0.3 s.
+// Shows: R6
 func TestLostReplyOfAcquire(t *testing.T) {
 	testlevel.InMemory(t)
 	for name, plant := range faultKinds {
@@ -62,6 +63,7 @@ func TestLostReplyOfAcquire(t *testing.T) {
 
 // The lease counts from the second send, so the context ends before the lease that it granted, and
 // the first send does not shorten it.
+// Shows: R6
 func TestLostReplyLease(t *testing.T) {
 	testlevel.InMemory(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -89,6 +91,7 @@ func TestLostReplyLease(t *testing.T) {
 }
 
 // A slow server gets one command for each call.
+// Shows: R6
 func TestLostReplySlowServer(t *testing.T) {
 	testlevel.InMemory(t)
 	heal := func(f *faulty.Network) { time.AfterFunc(800*time.Millisecond, f.Heal) }
@@ -118,6 +121,7 @@ func stall(f *faulty.Network, d time.Duration) {
 
 // A server is slow for each of many calls, one after another. It gets one command for each of them,
 // and one PING.
+// Shows: R6
 func TestLostReplySlowForLong(t *testing.T) {
 	testlevel.InMemory(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -140,6 +144,7 @@ func TestLostReplySlowForLong(t *testing.T) {
 }
 
 // An acquire arrives late, also at each moment around the repeat. The key is granted once.
+// Shows: R6
 func TestLostReplyLateAcquire(t *testing.T) {
 	testlevel.InMemory(t)
 	for late := 195 * time.Millisecond; late <= 270*time.Millisecond; late += 5 * time.Millisecond {
@@ -157,6 +162,7 @@ func TestLostReplyLateAcquire(t *testing.T) {
 
 // After a lost reply the next one has the whole time of a call, so a server that answers PING but no
 // script gets one more command.
+// Shows: R6
 func TestLostReplyTwice(t *testing.T) {
 	testlevel.InMemory(t)
 	took, sent := acquireSent(t, lockcore.Terms{}, func(f *faulty.Network) {
@@ -170,6 +176,7 @@ func TestLostReplyTwice(t *testing.T) {
 
 // The connections of a client of the user are not known, so the time of the call ends the wait for
 // its reply.
+// Shows: R6
 func TestLostReplyForeignClient(t *testing.T) {
 	testlevel.InMemory(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -193,6 +200,7 @@ func newLease(t *testing.T, l *lockcore.Locker, key string) *lockcore.Lease {
 
 // WAIT takes longer than a reply may. The server is not asked, because the reply of the script has
 // arrived before.
+// Shows: R6
 func TestLostReplyOfWait(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -228,6 +236,7 @@ func (c pingConn) Write(b []byte) (int, error) {
 }
 
 // A real server stalls for 800 ms. It gets one command.
+// Shows: R6
 func TestLostReplySlowServerReal(t *testing.T) {
 	t.Parallel()
 	s, count := redistest.Real(t), new(redistest.Counter)
@@ -247,6 +256,7 @@ func TestLostReplySlowServerReal(t *testing.T) {
 }
 
 // On a server, and on a Cluster, the request is sent again within 0.3 s.
+// Shows: R6
 func TestLostReplyOfAcquireReal(t *testing.T) {
 	t.Parallel()
 	for name, client := range map[string]func(*testing.T, *faulty.Network, *redistest.Counter) redis.UniversalClient{

@@ -138,6 +138,7 @@ func TestHooksOfTheClient(t *testing.T) {
 
 // Handlers block each connection of the pool of the user for longer than two leases. The Locker
 // renews its lease of 3 s and serves other keys.
+// Shows: L11
 func TestRealBlockedPool(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()

@@ -22,6 +22,7 @@ import (
 
 // All connections end while the client has many idle ones, and go-redis learns of each only when it
 // uses it, as over TLS. One Renew gets a reply nevertheless, because it sends the batch again.
+// Shows: L7
 func TestRenewBrokenConnections(t *testing.T) {
 	testlevel.InMemory(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -58,6 +59,7 @@ func TestRenewBrokenConnections(t *testing.T) {
 
 // An endpoint accepts connections and closes each at the first renewal, such as a proxy whose server
 // has ended. One Renew dials a few times only.
+// Shows: L7
 func TestRenewEndpointCloses(t *testing.T) {
 	testlevel.InMemory(t)
 	s, err := server.NewServer("127.0.0.1:0")
@@ -94,6 +96,7 @@ func closedConn() net.Conn {
 
 // A batch has keys of two servers of a cluster. One replies, and the connections of the other one
 // break. The replies do not wait for repeats of the batch.
+// Shows: L7
 func TestRenewPartBroken(t *testing.T) {
 	testlevel.InMemory(t)
 	s, err := server.NewServer("127.0.0.1:0")

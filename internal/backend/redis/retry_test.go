@@ -106,6 +106,7 @@ func done(t *testing.T, l *lockcore.Locker, key string) {
 
 // The connection of a method that sends one command breaks. The command is sent again, also if the
 // first one had its effect.
+// Shows: R3
 func TestRetryBrokenConnection(t *testing.T) {
 	for name, op := range oneCommand {
 		for fault, plant := range map[string]func(*faulty.Network, faulty.Match) *faulty.Fault{
@@ -135,6 +136,7 @@ func TestRetryBrokenConnection(t *testing.T) {
 
 // A repeat of Revoke does not revoke the next hold, and a repeat of Clear does not clear the next
 // record.
+// Shows: R3
 func TestRetryOnce(t *testing.T) {
 	t.Run("Revoke", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -187,6 +189,7 @@ func TestRetryOnce(t *testing.T) {
 
 // A server closes idle connections. No call after a pause fails, also over TLS, where go-redis does
 // not detect that a pooled connection was closed.
+// Shows: R3
 func TestRetryIdleServer(t *testing.T) {
 	testlevel.Full(t)
 	redistest.MoreRights(t)

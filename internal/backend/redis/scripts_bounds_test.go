@@ -35,6 +35,7 @@ func shortEnds(remember int) map[string]call {
 // The end of a hold sets a short TTL. A hash that remembers an ended id is still kept for a minute,
 // also if an earlier end remembered the id. Otherwise a late duplicate of the acquire would be
 // granted to a request that has ended.
+// Shows: L13
 func TestScriptRemembersLongEnough(t *testing.T) {
 	onEach(t, func(b *oneKey) {
 		remembers := func(what string, id string) {
@@ -71,6 +72,7 @@ func TestScriptRemembersLongEnough(t *testing.T) {
 
 // The hash is kept longer than the queue, also if a request arrives at the end of a reservation or
 // of MinHold.
+// Shows: I8
 func TestScriptHashOutlivesQueue(t *testing.T) {
 	onEach(t, func(b *oneKey) {
 		ends := shortEnds(0)
@@ -116,6 +118,7 @@ func strangers(n int) []string {
 
 // A queue has many dead members. A script removes at most 100 of them, and the next script the next
 // 100. Meanwhile the key is free.
+// Shows: W6
 func TestScriptDeadQueue(t *testing.T) {
 	onEach(t, func(b *oneKey) {
 		ends := map[string]call{
@@ -167,6 +170,7 @@ var tooLarge = []string{"inf", "1e300", "9007199254740992", "9000000000000001", 
 
 // A field cannot be read. The script returns an error that names it, and writes nothing, also no
 // TTL.
+// Shows: X2
 func TestScriptUnreadable(t *testing.T) {
 	all := []string{"other's", "free", "abandoned", "done", "my turn", "cooling"}
 	names := testlevel.Pick(t, all[:2], all, all)
@@ -235,6 +239,7 @@ func (b *oneKey) unreadable(state, field, value string) {
 }
 
 // The stored end of a state is absurd. The scripts treat it as at most a day in the future.
+// Shows: X1
 func TestScriptAbsurdEnd(t *testing.T) {
 	onEach(t, func(b *oneKey) {
 		const most = 24 * time.Hour

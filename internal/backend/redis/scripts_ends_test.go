@@ -30,6 +30,7 @@ func TestScriptLastHold(t *testing.T) {
 
 // A renewal or a late duplicate of a request does not shorten a lease. A renewal also stores how
 // long the lease can last.
+// Shows: I5
 func TestScriptExtend(t *testing.T) {
 	onEach(t, func(b *oneKey) {
 		b.set(states()["mine"])

@@ -121,6 +121,7 @@ func TestScriptCommands(t *testing.T) {
 
 // The server is at maxmemory. A held key can be renewed, released, completed and revoked. No new
 // key is granted.
+// Shows: R5
 func TestScriptMemory(t *testing.T) {
 	b := &oneKey{T: t, rdb: redistest.Real(t).Client(t)}
 	limit := func(bytes int) { b.must(b.rdb.ConfigSet(t.Context(), "maxmemory", strconv.Itoa(bytes)).Err()) }

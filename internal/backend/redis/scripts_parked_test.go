@@ -73,6 +73,7 @@ func TestScriptParkTTL(t *testing.T) {
 // The data of a phase in which all shares cool is kept for a minute after them. An entry that is
 // parked meanwhile keeps the shares as long as the hash. If they expired earlier, their fields would
 // stay in the hash of a key that is used again and again.
+// Shows: I8
 func TestScriptParkKeepsCoolingShares(t *testing.T) {
 	onEach(t, func(b *oneKey) {
 		b.run(acquireShare(me+permit, mine, 0))

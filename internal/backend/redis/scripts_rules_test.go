@@ -48,6 +48,7 @@ func (b *oneKey) token(request string) int64 {
 }
 
 // Tokens grow with each hold, also if the hash is deleted, or the clock is behind the last token.
+// Shows: I3
 func TestScriptTokens(t *testing.T) {
 	onEach(t, func(b *oneKey) {
 		last := int64(0)
@@ -118,6 +119,7 @@ func TestScriptNumbers(t *testing.T) {
 
 // The stored end of a state is further away than the state can last, because the clock was set
 // back. The scripts replace it by the longest possible end.
+// Shows: P1, B6
 func TestScriptClock(t *testing.T) {
 	onEach(t, func(b *oneKey) {
 		far := fields{"x": rel(20 * time.Hour), "t": rel(19 * time.Hour)}

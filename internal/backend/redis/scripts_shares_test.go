@@ -163,6 +163,7 @@ func TestScriptStored(t *testing.T) {
 
 // The clock of the server was set back. A share ends no later than its phase, which ends no later
 // than the longest share can.
+// Shows: S5
 func TestScriptSharesClock(t *testing.T) {
 	onEach(t, func(b *oneKey) {
 		b.run(acquireShare(me+permit, mine, 0))

@@ -162,6 +162,7 @@ const unlimited = "/1000000000/1/"
 
 // A script touches few shares, however many have expired, are held, cool or wait. If there is more
 // to remove first, it says so, and the same call then gets the reply that it gets with few shares.
+// Shows: W6
 func TestScriptSteps(t *testing.T) {
 	testlevel.Full(t)
 	const many = 2 * mostElements

@@ -22,6 +22,7 @@ func ticketOf(t *testing.T, le *lockcore.Lease) string {
 }
 
 // Adopt waits for the acknowledgements of replicas like Acquire.
+// Shows: T4
 func TestTicketAcks(t *testing.T) {
 	t.Parallel()
 	w := realWorld(t)
@@ -76,6 +77,7 @@ func TestTicketAcksHealthy(t *testing.T) {
 
 // The client of the user may send adopt.lua again after a lost reply. The hold is still adopted
 // once.
+// Shows: T2
 func TestTicketForeignClient(t *testing.T) {
 	t.Parallel()
 	for name, client := range foreign {

@@ -16,6 +16,7 @@ import (
 // A reply arrives at the same moment at which its read is ended, because the server has answered
 // another connection. Either the read returns the reply, and the connection stays usable, or the
 // read returns a timeout and the reply is dropped.
+// Shows: R6
 func TestLostReplyAtTheCut(t *testing.T) {
 	testlevel.InMemory(t)
 	const cut = 220 * time.Millisecond // 200 ms until the server is asked, and 20 ms after its answer
