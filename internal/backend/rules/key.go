@@ -226,7 +226,7 @@ func (k *Key) outlive(ttl Span, now Instant) {
 		k.End, k.Length = now+left, left
 	}
 	if k.State == Shared {
-		k.SharesExpires = now + ttl + 1000 // not before the data
+		k.SharesExpires = now + ttl
 	}
 }
 

@@ -13,7 +13,7 @@ local function outlive(hash, ms)
   if v[1] == done and not v[2] then -- planted:record-keeps-its-end
     call('HSET', hash, 'x', clock() + left * 1000, 'd', left * 1000)
   end
-  if v[1] == shared then call('PEXPIRE', hash .. ':s', ms + 1) end -- planted:shares-outlive-the-hash
+  if v[1] == shared then call('PEXPIRE', hash .. ':s', ms) end -- planted:shares-outlive-the-hash
 end
 
 -- Remembers an id that has ended. A late duplicate of the acquire with this id may arrive later. If
