@@ -24,6 +24,7 @@ help: ## list what there is
 .PHONY: test
 test: ## the quick tests; they need only Go (those that need a redis-server are skipped without one)
 	$(FEWER_GC) $(GOTEST) ./...
+	cd tools && $(GOTEST) ./count # the sizes of the pages, and the tests of each promise
 
 # What has one goroutine runs without the race detector.
 .PHONY: full

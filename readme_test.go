@@ -39,44 +39,58 @@ func TestReadmeCode(t *testing.T) {
 	}
 }
 
-// Every test that GUARANTEES.md names exists.
+// Every row of GUARANTEES.md has tests in docs/guarantee-tests.md, and these exist. That page is
+// written from the markers of the tests; make test also compares the two.
 func TestGuaranteesNameTests(t *testing.T) {
-	text, err := os.ReadFile("GUARANTEES.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var tests strings.Builder
-	err = filepath.WalkDir(".", func(path string, _ os.DirEntry, err error) error {
-		if err == nil && strings.HasSuffix(path, "_test.go") {
-			var b []byte
-			b, err = os.ReadFile(path)
-			tests.Write(b)
+	tests, shown := map[string]string{}, map[string]bool{} // tests: package → code
+	for _, row := range regexp.MustCompile(`(?m)^\| ([A-Z][0-9]+) \| (.*) \|$`).FindAllStringSubmatch(text(t, "docs/guarantee-tests.md"), -1) {
+		for in := range strings.SplitSeq(row[2], "<br>") {
+			dir, names, _ := strings.Cut(in, ": ")
+			if tests[dir] == "" {
+				tests[dir] = testsOf(t, dir)
+			}
+			for name := range strings.SplitSeq(names, ", ") {
+				shown[row[1]] = true
+				if !strings.Contains(tests[dir], "func "+name+"(") {
+					t.Errorf("%s: %s has no %s", row[1], dir, name)
+				}
+			}
 		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
-	names := regexp.MustCompile(`\bTest\w+`).FindAllString(string(text), -1)
-	if len(names) < 20 {
-		t.Errorf("only %d tests are named", len(names))
-	}
-	for _, name := range names {
-		if !strings.Contains(tests.String(), "func "+name+"(") {
-			t.Errorf("%s does not exist", name)
+	for row := range promises(t) {
+		if !shown[row] {
+			t.Errorf("%s has no test", row)
 		}
+		delete(shown, row)
+	}
+	for row := range shown {
+		t.Errorf("GUARANTEES.md has no row %s", row)
 	}
 }
 
-// The numbers of the rows of GUARANTEES.md are unique, and the simulation reports violations by
-// them.
-func TestGuaranteesAreNumbered(t *testing.T) {
-	text, err := os.ReadFile("GUARANTEES.md")
+// testsOf returns the code of the tests of a package.
+func testsOf(t *testing.T, dir string) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	var code strings.Builder
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		code.Write(b)
+	}
+	return code.String()
+}
+
+// promises returns the numbers of the rows of GUARANTEES.md, which are unique.
+func promises(t *testing.T) map[string]bool {
+	t.Helper()
 	rows := map[string]bool{}
-	for _, row := range regexp.MustCompile(`(?m)^\| ([A-Z][0-9]+) \|`).FindAllStringSubmatch(string(text), -1) {
+	for _, row := range regexp.MustCompile(`(?m)^\| ([A-Z][0-9]+) \|`).FindAllStringSubmatch(text(t, "GUARANTEES.md"), -1) {
 		if rows[row[1]] {
 			t.Errorf("two rows have the number %s", row[1])
 		}
@@ -85,6 +99,13 @@ func TestGuaranteesAreNumbered(t *testing.T) {
 	if len(rows) < 100 {
 		t.Errorf("only %d numbered rows", len(rows))
 	}
+	return rows
+}
+
+// The numbers of the rows of GUARANTEES.md are unique, and the simulation reports violations by
+// them.
+func TestGuaranteesAreNumbered(t *testing.T) {
+	rows := promises(t)
 	files, err := filepath.Glob("proof/sim/*.go")
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +123,7 @@ func TestGuaranteesAreNumbered(t *testing.T) {
 			}
 		}
 	}
-	for _, n := range regexp.MustCompile(`[^.][(]([A-Z][0-9]+(?:, [A-Z][0-9]+)*)[)]`).FindAllStringSubmatch(string(text), -1) {
+	for _, n := range regexp.MustCompile(`[^.][(]([A-Z][0-9]+(?:, [A-Z][0-9]+)*)[)]`).FindAllStringSubmatch(text(t, "GUARANTEES.md"), -1) {
 		for number := range strings.SplitSeq(n[1], ", ") {
 			if !rows[number] {
 				t.Errorf("a promise names the row %s, which does not exist", number)
@@ -112,6 +133,15 @@ func TestGuaranteesAreNumbered(t *testing.T) {
 	if reported < 20 {
 		t.Errorf("the simulation reports only %d kinds of violations", reported)
 	}
+}
+
+func text(t *testing.T, file string) string {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
 }
 
 // squeeze makes indentation and line ends the same.

@@ -10,7 +10,6 @@ import (
 func TestMain(m *testing.M) { stagetest.Main(m) }
 
 // The chapters have the expected results on a Redis inside the process and on a real one.
-// Shows: P6
 func TestRun(t *testing.T) {
 	testlevel.Full(t)
 	stagetest.OnEach(t, func(t *testing.T, args ...string) {

@@ -9,7 +9,6 @@ import (
 func TestMain(m *testing.M) { stagetest.Main(m) }
 
 // The story has the expected output, on a Redis inside the process and on a real one.
-// Shows: P6
 func TestRun(t *testing.T) {
 	stagetest.OnEach(t, func(t *testing.T, args ...string) {
 		const want = `POST /reports: 202 the report will be made (replayed: false)

@@ -18,7 +18,6 @@ func TestMain(m *testing.M) { stagetest.Main(m) }
 
 // The requests that the program prints have the printed results, on a Redis inside the process and
 // on a real one.
-// Shows: P6
 func TestRun(t *testing.T) {
 	testlevel.Full(t)
 	stagetest.OnEach(t, tour)

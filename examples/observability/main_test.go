@@ -19,7 +19,6 @@ const docs = "../../docs/observability/"
 // After one fault of each kind, a scrape returns all metrics and labels that docs/observability
 // names, in the form that the exporter gives them. This holds on a Redis inside the process and on
 // a real one.
-// Shows: P6
 func TestRun(t *testing.T) {
 	stagetest.OnEach(t, func(t *testing.T, args ...string) {
 		demo := start(t, append(args, "-pause", "1ms")...)

@@ -14,7 +14,6 @@ func TestMain(m *testing.M) { stagetest.Main(m) }
 
 // With 120 segments 120 times as many orders succeed as with one key, and no unit is sold twice, in
 // memory and on a real Redis.
-// Shows: P6
 func TestRun(t *testing.T) {
 	stagetest.OnEach(t, func(t *testing.T, args ...string) {
 		if len(args) > 0 {

@@ -54,7 +54,7 @@ func TestMistakesFitTheCode(t *testing.T) {
 	}
 	for _, m := range all() {
 		if len(numbers[m.test]) == 0 {
-			t.Errorf("%s: no row of GUARANTEES.md names %s", m.name, m.test)
+			t.Errorf("%s: %s has no marker // Shows, see docs/guarantee-tests.md", m.name, m.test)
 		}
 	}
 	if len(names) < 60 {

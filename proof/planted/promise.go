@@ -7,9 +7,10 @@ import (
 	"strings"
 )
 
-// promises returns the numbers of the rows of GUARANTEES.md by the tests that these rows name.
+// promises returns the numbers of the promises of GUARANTEES.md by the tests that show them. The
+// page that it reads is written from the comments of the tests.
 func promises(root string) (map[string][]string, error) {
-	text, err := os.ReadFile(filepath.Join(root, "GUARANTEES.md"))
+	text, err := os.ReadFile(filepath.Join(root, "docs/guarantee-tests.md"))
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,10 @@
 // exported symbols by package.
 //
 //	go -C tools run ./count [root]
+//	go -C tools run ./count -write [root]
+//
+// With -write it counts nothing. It writes docs/guarantee-tests.md: the tests of each promise of
+// GUARANTEES.md, by the comment "Shows: I4" above a test.
 //
 // Definitions:
 //
@@ -16,6 +20,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io/fs"
@@ -28,26 +33,46 @@ import (
 )
 
 func main() {
+	do, tests := count, flag.Bool("write", false, "write "+testPage)
 	flag.Parse()
 	root := ".."
 	if flag.NArg() > 0 {
 		root = flag.Arg(0)
 	}
-	if err := count(root); err != nil {
+	if *tests {
+		do = write
+	}
+	if err := do(root); err != nil {
 		fmt.Fprintln(os.Stderr, "count:", err)
 		os.Exit(1)
 	}
 }
 
 func count(root string) error {
-	r := repository{packages: map[string]*folder{}, pages: map[string]page{}}
-	if err := r.read(root); err != nil {
+	r, err := read(root)
+	if err != nil {
 		return err
 	}
 	r.lines()
 	r.words()
 	r.symbols()
 	return nil
+}
+
+// write writes the page of the tests, and returns an error if a marker is wrong.
+func write(root string) error {
+	r, err := read(root)
+	if err != nil {
+		return err
+	}
+	page, problems, err := r.tests(root)
+	if err != nil {
+		return err
+	}
+	if len(problems) > 0 {
+		return errors.New(strings.Join(problems, "\n"))
+	}
+	return os.WriteFile(filepath.Join(root, testPage), []byte(page), 0o644)
 }
 
 // repository is what was counted. The keys are paths with slashes, relative to the root.
@@ -57,14 +82,14 @@ type repository struct {
 	pages    map[string]page
 }
 
-func (r *repository) read(root string) error {
+func read(root string) (*repository, error) {
 	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	line, _, _ := strings.Cut(string(mod), "\n")
-	r.module = strings.TrimPrefix(line, "module ")
-	return fs.WalkDir(os.DirFS(root), ".", func(name string, d fs.DirEntry, err error) error {
+	r := &repository{strings.TrimPrefix(line, "module "), map[string]*folder{}, map[string]page{}}
+	return r, fs.WalkDir(os.DirFS(root), ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -163,18 +188,25 @@ func (r *repository) lines() {
 }
 
 func (r *repository) words() {
-	all, own := 0, 0
+	all := 0
 	fmt.Println("\nwords of Markdown")
 	for _, name := range slices.Sorted(maps.Keys(r.pages)) {
-		p := r.pages[name]
-		all += p.words
-		row(name, p.words)
+		all += r.pages[name].words
+		row(name, r.pages[name].words)
+	}
+	row("not generated, without CHANGELOG.md", r.written())
+	row("all", all)
+}
+
+// written returns the words of the pages that people write, without CHANGELOG.md.
+func (r *repository) written() int {
+	words := 0
+	for name, p := range r.pages {
 		if !p.generated && name != "CHANGELOG.md" {
-			own += p.words
+			words += p.words
 		}
 	}
-	row("not generated, without CHANGELOG.md", own)
-	row("all", all)
+	return words
 }
 
 func (r *repository) symbols() {

@@ -16,6 +16,7 @@ type folder struct {
 	size, generated size
 	imports         map[string]bool // of the source, without tests
 	symbols         map[string]bool
+	marked          []marked
 }
 
 // size is a number of lines.
@@ -41,6 +42,9 @@ func (f *folder) add(name string, text []byte) error {
 		f.size = f.size.plus(lines)
 	}
 	if test {
+		for _, d := range file.Decls {
+			f.mark(d)
+		}
 		return nil
 	}
 	f.program = f.program || file.Name.Name == "main"

@@ -1,0 +1,32 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+const root = "../.."
+
+// Each marker of a test names a promise, each promise has a test, and the page of the tests is up
+// to date.
+func TestPromisesHaveTests(t *testing.T) {
+	r, err := read(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, problems, err := r.tests(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Error(p)
+	}
+	got, err := os.ReadFile(filepath.Join(root, testPage))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != want {
+		t.Errorf("%s is old: run go -C tools run ./count -write", testPage)
+	}
+}
