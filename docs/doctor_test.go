@@ -16,7 +16,7 @@ import (
 func fit(ctx context.Context, rdb redis.UniversalClient, options lockcore.Options) error {
 	findings, err := doctor.Check(ctx, rdb, options)
 	if err != nil {
-		return err // nothing could be checked: Redis is unavailable, or refuses the connection
+		return err // nothing could be checked: Redis is unavailable, or rejects the connection
 	}
 	for _, f := range findings {
 		if f.Severity == doctor.SeverityProblem {

@@ -56,7 +56,7 @@ const (
 	CodeReplicaAcks    Code = "replica-acks"    // fewer replicas than Options.ReplicaAcks exist, or acknowledge in time
 	CodeSentinel       Code = "sentinel"        // Sentinels watch the server, but the client does not use them
 	CodeClusterClient  Code = "cluster-client"  // a node of a Cluster, and a client for one server
-	CodeClusterSlots   Code = "cluster-slots"   // a client that New refuses, because its copies would not follow a failover
+	CodeClusterSlots   Code = "cluster-slots"   // a client whose copies would not follow a failover, so New returns an error
 	CodeClusterState   Code = "cluster-state"   // the Cluster does not serve all slots
 	CodeSharedClient   Code = "shared-client"   // a client that a Locker cannot copy
 	CodeClock          Code = "clock"           // the clocks of server and process differ
