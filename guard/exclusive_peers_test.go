@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// These tests repeat mistakes of other lock libraries and of their users. docs/peers.md lists them
-// all.
+// These tests repeat mistakes of other lock libraries and of their users. docs/guarantee-tests.md lists
+// them all.
 
 // open-match #1578, blnk #355, ncps #913 and authgear #5721: the unlock uses the ctx of the
 // request. That ctx has ended, so the lock is held until it expires. Here the key is released.

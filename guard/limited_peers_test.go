@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// The cases of Redisson's RPermitExpirableSemaphore and RSemaphore, by the names that docs/peers.md
-// lists. A semaphore of Redisson stores the number of permits. Here each call passes its limit.
+// The cases of Redisson's RPermitExpirableSemaphore and RSemaphore, by the names that
+// testdata/redisson.txt lists. A semaphore of Redisson stores the number of permits. Here each call passes its limit.
 
 // permits returns terms that wait for weight permits of n.
 func permits(weight, n int) lockcore.Terms {

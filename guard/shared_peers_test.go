@@ -16,8 +16,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// The cases of Redisson's RReadWriteLock, by the names that docs/peers.md lists. A ctx, or one of
-// the processes f.locks and f.other, takes the part of a thread of Redisson.
+// The cases of Redisson's RReadWriteLock, by the names that testdata/redisson.txt lists. A ctx, or
+// one of the processes f.locks and f.other, takes the part of a thread of Redisson.
 
 var (
 	reader    = lockcore.Terms{Limit: lockcore.Unlimited, Wait: lockcore.Forever}

@@ -17,8 +17,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// docs/peers.md lists the mistakes of other libraries that the tests TestPeer_ repeat. The tests of
-// this file repeat those in renewing a lease.
+// docs/guarantee-tests.md lists the mistakes of other libraries that the tests TestPeer_ repeat. The
+// tests of this file repeat those in renewing a lease.
 
 // peers runs test in a bubble, with two Lockers. The connections of the first one have faults.
 func peers(t *testing.T, test func(t *testing.T, p *peerPair)) {

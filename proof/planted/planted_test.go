@@ -62,16 +62,11 @@ func TestMistakesFitTheCode(t *testing.T) {
 	}
 }
 
-// Every row of docs/peers.md has a reference and a test that exists, and every test that is named
-// after a peer has a row. Every case of a peer passes, or differs in a subtest that exists, or does
-// not apply.
+// Every row of docs/peers.md has a reference and tests that exist. Every case of a peer passes, or
+// differs in a subtest that exists, or does not apply.
 func TestPeersHaveTests(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join(root, "docs/peers.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var tests strings.Builder
-	err = filepath.WalkDir(root, func(path string, e os.DirEntry, err error) error {
+	err := filepath.WalkDir(root, func(path string, e os.DirEntry, err error) error {
 		if err == nil && e.IsDir() {
 			tests.WriteString(testsOf(t, strings.TrimPrefix(path, root)))
 		}
@@ -80,45 +75,53 @@ func TestPeersHaveTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	name, listed, rows := regexp.MustCompile(`\bTest\w+`), map[string]bool{}, 0
-	for row := range strings.Lines(string(page)) {
-		cells := strings.Split(strings.Trim(strings.TrimSpace(row), "|"), "|")
-		if !strings.HasPrefix(row, "|") || strings.HasPrefix(row, "|---") || strings.TrimSpace(cells[0]) == "what went wrong" || strings.TrimSpace(cells[0]) == "case" {
+	name := regexp.MustCompile(`\bTest\w+`)
+	rows, cases := tableRows(t, "docs/peers.md"), tableRows(t, "guard/testdata/redisson.txt")
+	if len(rows) < 10 || len(cases) < 30 {
+		t.Errorf("%d rows and %d cases", len(rows), len(cases))
+	}
+	for _, cells := range cases {
+		caseRow(t, cells, tests.String())
+	}
+	for _, cells := range append(rows, cases...) {
+		if strings.HasPrefix(cells[1], " does not apply: ") {
 			continue
 		}
-		if strings.HasPrefix(row, "| test") {
-			caseRow(t, row, cells, tests.String())
-			if strings.HasPrefix(cells[1], " does not apply: ") {
-				continue
-			}
-		}
-		rows++
 		if len(cells) != 3 || strings.TrimSpace(cells[1]) == "" || !name.MatchString(cells[2]) {
-			t.Errorf("a row without a reference or a test: %s", row)
+			t.Errorf("a row without a reference or a test: %q", cells)
 			continue
 		}
 		for _, test := range name.FindAllString(cells[2], -1) {
-			listed[test] = true
 			if !strings.Contains(tests.String(), "\nfunc "+test+"(t *testing.T) {") {
 				t.Errorf("%s does not exist", test)
 			}
 		}
 	}
-	if rows < 30 {
-		t.Errorf("only %d rows", rows)
+}
+
+// tableRows returns the cells of the rows of all tables of a file, without their heads.
+func tableRows(t *testing.T, file string) [][]string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, file))
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, test := range regexp.MustCompile(`\nfunc (TestPeer_\w+)\(`).FindAllStringSubmatch(tests.String(), -1) {
-		if !listed[test[1]] {
-			t.Errorf("%s has no row", test[1])
+	var rows [][]string
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "|---") {
+			rows = rows[:len(rows)-1] // the line before it is the head
+		} else if strings.HasPrefix(line, "|") {
+			rows = append(rows, strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|"))
 		}
 	}
+	return rows
 }
 
 // caseRow checks the row of some cases of a peer.
-func caseRow(t *testing.T, row string, cells []string, tests string) {
+func caseRow(t *testing.T, cells []string, tests string) {
 	t.Helper()
 	if len(cells) != 3 || !regexp.MustCompile(`^ (passes|differs: |does not apply: )`).MatchString(cells[1]) {
-		t.Errorf("a row without the result of a case: %s", row)
+		t.Errorf("a row without the result of a case: %q", cells)
 		return
 	}
 	subtests := strings.Split(strings.TrimSpace(cells[0]), ", ")
