@@ -21,6 +21,8 @@
 //		release()
 //	}
 //
+// The page docs/testing.md has a test for each kind of handler.
+//
 // # What it does
 //
 //   - [New] returns a Locker in memory. [Bubble] does so in a testing/synctest bubble, where a
@@ -41,7 +43,7 @@
 //   - Run does not work in a bubble. Everything else but Bubble works in your own bubble, with the
 //     rules of [Bubble].
 //
-// # Duties
+// # What you must do
 //
 //   - Release every lease before the test ends. A lease that is not released within 1 s after that
 //     fails the test.

@@ -14,8 +14,8 @@ import (
 
 // AddTo adds a job to a cron that you already have. Each tick of spec runs on one of the instances
 // that add a job of this name. The parser of c parses spec in the zone of c, which must be the same
-// on all instances. The default zone of a cron is that of the machine: use
-// cron.WithLocation(time.UTC). The entry can be removed from c, and runs through the chain of c.
+// on all instances. The default zone of a cron is the machine's: use cron.WithLocation(time.UTC).
+// The entry can be removed from c, and runs through the chain of c.
 //
 //   - The ctx of fn ends with the lease, not at c.Stop. The ctx that c.Stop returns waits for the
 //     runs of this instance, and with Standby also for those of other instances. Close locks before

@@ -26,11 +26,11 @@ const (
 type Overlap int
 
 const (
-	// Forbid skips the tick on all instances. The skip is recorded as the outcome of the tick. So
+	// Forbid skips the tick on all instances. The skip is recorded as the outcome of the tick, so
 	// it does not matter when an instance requests the tick. The earlier run may be on any
-	// instance. A run whose process died counts until its lease is over.
+	// instance. If its process has died, it blocks the job until its lease ends.
 	Forbid Overlap = iota
-	// Allow runs the tick beside the earlier run.
+	// Allow runs the tick next to the earlier run.
 	Allow
 )
 
@@ -55,6 +55,19 @@ const (
 
 // Job has the options of a job. With the zero value fn begins at most once for each tick, at most 5
 // min late, and not while an earlier run continues.
+//
+// A failure of fn is the outcome of the tick, and no instance runs the tick again. A panic is a
+// failure, and so is a run that MaxHold, Stall or an operator (Revoke) ended. If fn marks its error
+// with guard.NoEffect, a standby, or another instance that requests the tick in time, runs the tick
+// again.
+//
+// If Redis is unavailable when a tick is due, the instance requests the tick again until it is too
+// late, or until the next tick is due. An instance that had the tick, but could not begin because
+// Redis became unavailable, begins when Redis is back in time, even after more than a lease. If the
+// reply to its claim was lost, and Redis is unavailable for longer than a lease, no instance knows
+// that fn did not begin. The tick is then treated like one whose instance died.
+//
+// Change MaxLateness, Keep and CatchUp one at a time, see Keep.
 type Job struct {
 	// Terms of each run. Fields that are zero are those of the Locker.
 	//
@@ -71,9 +84,13 @@ type Job struct {
 	// Overlap decides what happens to a tick while an earlier run continues. Default: Forbid.
 	Overlap Overlap
 	// MaxLateness is the longest time from a tick's time until it is granted, by the clock of
-	// Redis: 1 s to 7 days. Default: 5 min. A tick that is granted later is refused, see Late. It
-	// does not apply to a standby that takes the tick over. For a standby that has waited for a run
-	// of the tick, the time at which that run began counts instead.
+	// Redis (lockcore.Hold.GrantedAt): 1 s to 7 days. Default: 5 min. A tick that is granted later
+	// does not run, see Late. fn begins a round trip after the grant.
+	//
+	//   - It does not apply to a standby that takes the tick over. For a standby that has waited
+	//     for a run of the tick, the limit applies to the time at which that run began.
+	//   - With CatchUpLatest the limit is the next tick, if that is later.
+	//   - If the clock of Redis is set back, a tick may be late for it, but never begins early.
 	MaxLateness time.Duration
 	// Standby makes the other instances wait while one runs a tick. If that instance dies, one of
 	// the others runs the tick again about a lease later. In two cases one of them runs the tick
@@ -89,6 +106,8 @@ type Job struct {
 	// Without Standby no instance waits, and a tick whose instance died is not run again. The
 	// instance that has the next tick, or the first one after the lease of the dead instance,
 	// reports it as Abandoned. Default: false.
+	//
+	// fn can detect a further run of its tick: guard.Attempt with Tick.Key.
 	Standby bool
 	// CatchUp decides what happens to missed ticks. Default: CatchUpNone.
 	CatchUp CatchUp
@@ -96,9 +115,13 @@ type Job struct {
 	// for specs with fixed hours. Default: both passes have ticks, an hour apart.
 	SkipRepeated bool
 	// Keep is how long the outcome of a tick is remembered, see idempotency.Lookup. It must be at
-	// least 1 min longer than MaxLateness, which is enough for any difference of the clocks. At
-	// most 366 days. Default: an hour longer than MaxLateness or the time to the next tick,
-	// whichever is longer.
+	// least 1 min longer than MaxLateness, so that no difference of the clocks makes a tick run
+	// twice. At most 366 days. Default: an hour longer than MaxLateness or the time to the next
+	// tick, whichever is longer.
+	//
+	// The release that ran a tick decides how long the tick is remembered. If another release lets
+	// the tick begin later than that, it may run twice. With the default, CatchUp can be introduced
+	// at any time, because each tick is remembered until an hour after the next one.
 	Keep time.Duration
 	// OnResult gets the result of each tick on this instance, after fn has returned. Before fn
 	// begins, it may get the result Abandoned of an earlier tick. It is called in the goroutine of

@@ -59,10 +59,18 @@ func New(locks *lockcore.Locker, o Options) (*Jobs, error) {
 
 // Add adds a job. Each tick of spec runs on one of the instances that add a job of this name. spec
 // has the five fields of cron, or six, the first of which is for seconds. It may also be a
-// descriptor such as @daily. CRON_TZ=zone in front sets its zone. robfig/cron parses it.
+// descriptor such as @daily. robfig/cron parses it.
 //
-// name identifies the job in all instances and releases: a renamed job is a new job. It has 1 to
-// 128 bytes. If two releases have different specs, each runs the ticks of its own spec.
+// name identifies the job in all instances and releases. It has 1 to 128 bytes. A renamed job is a
+// new job: during a deploy the ticks of both names run, a run under the old name does not delay one
+// under the new name, and the new name has no missed ticks. If two releases have different specs,
+// each runs the ticks of its own spec.
+//
+// A spec is in UTC, unless Options.Location has another zone, or the spec begins with one
+// (CRON_TZ=Europe/Rome 0 7 * * *). If a zone changes its clocks, a time that the zone leaves out in
+// spring has no tick on that day. A time that it repeats in autumn has two ticks, an hour apart,
+// unless SkipRepeated is set. Both are the behavior of robfig/cron. Choose UTC, or a time that is
+// neither left out nor repeated.
 //
 // Add returns every problem of spec, name, j and fn at once. It also returns an error for @every
 // (use [Jobs.Every]) and @reboot, for a name that was added before, and after Run was called.

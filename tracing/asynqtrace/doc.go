@@ -1,6 +1,6 @@
 // Package asynqtrace carries a trace from the producer of an asynq task to the worker.
 //
-// In this program the span of the delivery links to that of the request:
+// In this program the span of the delivery links to the request's span:
 //
 //	package main
 //
@@ -54,14 +54,14 @@
 //	asynq.task.retried          int     failed attempts before this one
 //	error.type                  string  only if the status is Error: a class, panic, a Go type, or _OTHER
 //
-// The span links to the span of the producer and is not its child. A task may run days later and
-// several times, and would extend the trace of its producer each time. So the span begins a new
-// trace, which is sampled separately, unless the ctx of the server has a span. The messaging
-// conventions of OpenTelemetry are not stable. The names are those of version 1.43.
+// The span links to the producer's span and is not its child. A task may run days later and several
+// times, and would extend the trace of its producer each time. So the span begins a new trace,
+// which is sampled separately, unless the ctx of the server has a span. The messaging conventions
+// of OpenTelemetry are not stable. The names are those of version 1.43.
 //
-// The status is Error if the handler panics, or returns an error that asynq counts as a failure of
-// the task. The status is not set for a busy key that is retried later, or for asynq.RevokeTask.
-// These are outcomes, not errors.
+// The status is Error if the handler panics, or returns an error that asynq treats as a failure of
+// the task. The status is not set for a busy key that is retried later, or for asynq.RevokeTask,
+// because these are outcomes and no errors.
 //
 // # Headers
 //
