@@ -91,7 +91,7 @@
 //   - Do not put http.TimeoutHandler behind Idempotent, because it returns while its handler still
 //     runs.
 //   - The handler must run and write its response before the http.Handler behind these middlewares
-//     returns. With gin, echo and fiber, that needs the adapters of docs/workers.md. echo's
+//     returns. With gin, echo and fiber, that needs the adapters of docs/frameworks.md. echo's
 //     WrapMiddleware writes the response of an error later: Idempotent detects and reports that.
 //     fiber's adaptor.HTTPMiddleware runs the handler later. That cannot be detected: Exclusive
 //     guards nothing, and Idempotent records an empty 200.

@@ -75,7 +75,7 @@ type Scope func(*http.Request) (string, error)
 //
 // The handler must write its response before it returns, and to the ResponseWriter that it gets. If
 // Idempotent sees that it does not, the Observer gets lockcore.Misconfigured, and slog an error,
-// once. gin, echo and fiber need an adapter, see docs/workers.md.
+// once. gin, echo and fiber need an adapter, see docs/frameworks.md.
 //
 // The request's context is that of the lease. The client's disconnect does not cancel it (see
 // o.CancelOnDisconnect). It ends before the lease can, with the same causes as under [Exclusive].

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-const frameworksPage = "docs/workers.md#http-frameworks"
+const frameworksPage = "docs/frameworks.md#http-frameworks"
 
 // wantMisconfigured checks that the Observer got one Misconfigured, which names the page.
 func (f *fixture) wantMisconfigured() {

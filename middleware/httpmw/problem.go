@@ -149,7 +149,7 @@ var (
 	errBody      = errors.New("httpmw: read request body")
 	errBodyGone  = errors.New("httpmw: the request body was read before Idempotent; put Idempotent in front of the code that reads or parses it")
 	errAround    = errors.New("httpmw: the handler wrote its response after it had returned, or not to the ResponseWriter of Idempotent, so the response was not recorded; " +
-		"see https://github.com/holdfast-go/holdfast/blob/main/docs/workers.md#http-frameworks")
+		"see https://github.com/holdfast-go/holdfast/blob/main/docs/frameworks.md#http-frameworks")
 	errDropped = errors.New("httpmw: done, but the response was not recorded")
 	errTaken   = errors.New("httpmw: another request has the key") // of Exclusive; it wraps the error of lockcore
 	errFull    = errors.New("httpmw: the limit is reached")        // of Limited; it wraps the error of lockcore

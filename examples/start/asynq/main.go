@@ -1,7 +1,7 @@
 // Command asynq is a worker to start from. It charges each payment once, and one payment of an
 // account at a time:
 //
-//	REDIS_ADDR=localhost:6379 go run ./examples/asynq
+//	REDIS_ADDR=localhost:6379 go run ./examples/start/asynq
 //
 // docs/asynq.md explains it.
 package main
