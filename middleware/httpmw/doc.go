@@ -41,7 +41,7 @@
 //   - [Shared] runs readers of a key beside each other, but not beside requests of Exclusive.
 //   - [Limited] and [LimitedFunc] run at most n requests at a time for each key.
 //
-// If a handler needs Idempotent and another one of these, put Idempotent outside. docs/payments.md
+// If a handler needs Idempotent and another one of these, put Idempotent outside. docs/http.md
 // says what that costs if a process is killed.
 //
 // Idempotent follows draft-ietf-httpapi-idempotency-key-header. Where the draft leaves a choice, it
@@ -102,7 +102,7 @@
 //   - Let the handler stop when its ctx ends. This ctx ends before the lease can. The disconnect of
 //     the client does not cancel it.
 //
-// docs/payments.md has the details, and docs/problems.md explains each refusal.
+// docs/http.md has the details, and docs/problems.md explains each refusal.
 //
 // # Testing
 //

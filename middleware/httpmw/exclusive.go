@@ -139,7 +139,7 @@ func (o ExclusiveOptions) withDefaults(locks *lockcore.Locker) ExclusiveOptions 
 // [Idempotent] around this middleware does not record them, because the handler did not run. If a
 // handler needs both, put Idempotent outside. Then a replay does not wait for the key. But a
 // request that waits has claimed its Idempotency-Key: if the process is killed meanwhile, the
-// outcome of the request is unknown, as if its handler had begun. docs/payments.md has the other
+// outcome of the request is unknown, as if its handler had begun. docs/http.md has the other
 // order.
 //
 // The handler gets the ResponseWriter of the server and an unread body, so it can stream, flush and
