@@ -10,11 +10,11 @@ import (
 // The error is a *StaleError.
 var ErrStale = errors.New("fence: stale token")
 
-// StaleError reports that a resource has refused a token.
+// StaleError reports that a resource has seen a newer hold, or another one with an equal token.
 type StaleError struct {
 	Key   string // of the lock
-	Token int64  // the refused token
-	// Seen is the newest token that the resource has seen. If it equals Token, it is that of
+	Token int64  // the stale token
+	// Seen is the newest token that the resource has seen. If it equals Token, it belongs to
 	// another hold. 0 means that the resource remembers no hold, and that Token is too old.
 	Seen int64
 }
@@ -24,7 +24,7 @@ func (e *StaleError) Error() string {
 	case 0:
 		return fmt.Sprintf("fence: token %d of %q is older than Keep, and the resource remembers no hold", e.Token, e.Key)
 	case e.Token:
-		return fmt.Sprintf("fence: token %d of %q is that of another hold", e.Token, e.Key)
+		return fmt.Sprintf("fence: token %d of %q belongs to another hold", e.Token, e.Key)
 	}
 	return fmt.Sprintf("fence: token %d of %q is stale: %d was seen", e.Token, e.Key, e.Seen)
 }

@@ -242,7 +242,7 @@ func TestOf(t *testing.T) {
 func TestStaleError(t *testing.T) {
 	for want, e := range map[string]*fence.StaleError{
 		`fence: token 5 of "k" is stale: 7 was seen`:                                   {Key: "k", Token: 5, Seen: 7},
-		`fence: token 5 of "k" is that of another hold`:                                {Key: "k", Token: 5, Seen: 5},
+		`fence: token 5 of "k" belongs to another hold`:                                {Key: "k", Token: 5, Seen: 5},
 		`fence: token 5 of "k" is older than Keep, and the resource remembers no hold`: {Key: "k", Token: 5},
 	} {
 		if e.Error() != want || !errors.Is(e, fence.ErrStale) || e.ErrorType() != "stale" {

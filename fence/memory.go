@@ -29,5 +29,5 @@ func (m *Memory) Do(h Hold, write func() error) error {
 	return write()
 }
 
-// Advance is [Memory.Do] without a write. From then on m refuses older holds.
+// Advance is [Memory.Do] without a write. From then on older holds are stale.
 func (m *Memory) Advance(h Hold) error { return m.Do(h, func() error { return nil }) }

@@ -27,15 +27,24 @@ var scriptText string
 var script = redis.NewScript(scriptText)
 
 // Redis is a fence for keys of a Redis, which need not be the Redis of the lock. It stores the
-// newest hold of a key in another key in the same slot of a Cluster. So this data is replicated
-// together with the key.
+// newest hold of a key in another key, holdfast-fence:1:{KEY}:KEY, or holdfast-fence:1:{TAG}:KEY if
+// the key has a hash tag. Both are in the same slot of a Cluster, so that they are replicated
+// together.
+//
+//   - That data takes about 200 bytes for each key, and has a TTL: a minute more than Keep, and at
+//     least 24 h and a minute. After its end, holds that began longer than Keep ago are stale. So
+//     no old hold is accepted because a newer one was forgotten.
+//   - The clocks of the Redis of the lock and of this Redis may differ by a minute. If they differ
+//     by more, and the fence remembers no hold, a new hold may be stale or an old one accepted.
+//   - Use another user and another client than for the Locker, because a user with the rights of
+//     both could write the keys of the lock. docs/security.md has the rights.
 type Redis struct {
-	// Client is a client of the Redis that has the resource. A *redis.Ring is refused. The
-	// documentation of the package has the rights that its user needs.
+	// Client is a client of the Redis that has the resource. With a *redis.Ring the methods return
+	// an error.
 	Client redis.UniversalClient
 
 	// Keep is the greatest age of a hold that is accepted if the fence remembers no hold of the
-	// key. An older hold is refused, because the data of its successor may have expired. Make Keep
+	// key. An older hold is stale, because the data of its successor may have expired. Make Keep
 	// longer than the time from the beginning of a hold to its first write to a resource. Default:
 	// 24 h. 1 min to 366 days.
 	//
@@ -51,7 +60,7 @@ type Redis struct {
 }
 
 // Do runs one command on key unless the fence has seen a newer hold. From then on older holds are
-// refused. It costs one script and one round trip. command is a command whose first argument is its
+// stale. It costs one script and one round trip. command is a command whose first argument is its
 // only key, such as SET, HSET, INCRBY, LPUSH, DEL or EXPIRE. args are the other arguments, at most
 // some thousand. Do returns the reply of the command.
 //
@@ -60,11 +69,10 @@ type Redis struct {
 // Errors:
 //
 //   - A *StaleError: nothing was written.
-//   - An error of Redis for the command: Redis has refused the command, but the hold counts as
-//     seen.
+//   - An error of Redis for the command: the command has not run, but the fence remembers the hold.
 //   - No reply: the command may have run. It may have run twice, because go-redis sends it again
 //     unless MaxRetries is -1.
-//   - A key with a brace but without a hash tag is refused, because no other key is certain to be
+//   - A key with a brace but without a hash tag is an error, because no other key is certain to be
 //     in its slot.
 //
 // Errors of Redis and of the network are wrapped in an error that names key.
@@ -76,7 +84,7 @@ func (f Redis) Do(ctx context.Context, h Hold, key, command string, args ...any)
 }
 
 // Advance is [Redis.Do] without a command. Call it before you read a value on which a write
-// depends. Otherwise an older hold can write after the read. Its errors are those of Do.
+// depends. Otherwise an older hold can write after the read. It returns the same errors as Do.
 func (f Redis) Advance(ctx context.Context, h Hold, key string) error {
 	_, err := f.run(ctx, h, key)
 	return err

@@ -10,7 +10,7 @@ import (
 // must decode what an earlier one has encoded, because records outlive a deploy.
 type Codec interface {
 	// Name returns the name of the codec, which is stored with each record. It is always the same,
-	// and has 1 to 32 characters of printable ASCII. A record with another name is refused.
+	// and has 1 to 32 characters of printable ASCII. A record with another name is an error.
 	Name() string
 	// Encode returns the bytes of v, or an error if it cannot encode v. Later changes of v and
 	// later calls must not change the bytes.

@@ -1,5 +1,5 @@
-// Package idempotency defines the records of guard.Once, their codecs, and the digests for keys and
-// fingerprints, and lets an operator read and clear a once key.
+// Package idempotency has the records of guard.Once, their codecs, and the digests for keys and
+// fingerprints. An operator reads and clears a once key with it.
 //
 // This program prints the record of a key:
 //
@@ -31,7 +31,7 @@
 //
 // [Lookup] returns the state of a key and the [Content] of its record. [Clear] forgets the record,
 // or the abandoned run, so that the key runs again. Only these two functions send commands to
-// Redis. Package lockcore stores a record as opaque bytes.
+// Redis, because package lockcore stores a record as opaque bytes.
 //
 // [Fingerprint] makes the OnceOptions.Fingerprint of a payload. [Digest] makes a key from parts
 // that must not be stored unchanged.
@@ -44,11 +44,11 @@
 //
 // # What you must do
 //
-//   - Keep a codec compatible with the records that it has written. Records outlive a deploy.
+//   - Keep a codec compatible with the records that it has written, because they outlive a deploy.
 //   - Do not change the secret of Fingerprint or Digest while records that depend on it are kept.
 //
 // # Testing
 //
-// Use your own [Codec] in a test with guard.OnceValue and locktest.New: the first result of a type
-// that does not come back from the codec unchanged is an error.
+// Use your own [Codec] in a test with guard.OnceValue and locktest.New: the first result that does
+// not come back from the codec unchanged is an error.
 package idempotency

@@ -22,7 +22,7 @@ type Status struct {
 // reply. So do not use Lookup to decide whether to run the work: guard.Once does that.
 //
 // For a record that does not decode the error satisfies errors.Is with ErrFormat and with
-// lockcore.ErrRecord, and the rest of the Status is valid. Other errors are those of
+// lockcore.ErrRecord, and the rest of the Status is valid. Other errors come from
 // [lockcore.Locker.Inspect].
 func Lookup(ctx context.Context, locks *lockcore.Locker, key string) (Status, error) {
 	h, err := locks.Inspect(ctx, lockcore.KindOnce, key, lockcore.WithRecord)
@@ -44,7 +44,7 @@ func Lookup(ctx context.Context, locks *lockcore.Locker, key string) (Status, er
 //   - For a held key the error satisfies lockcore.ErrBusy.
 //   - For a free key Clear returns nil.
 //
-// Other errors are those of [lockcore.Locker.Inspect].
+// Other errors come from [lockcore.Locker.Inspect].
 func Clear(ctx context.Context, locks *lockcore.Locker, key string, seen Status) error {
 	return locks.Clear(ctx, lockcore.KindOnce, key, seen.Holding)
 }

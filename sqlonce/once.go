@@ -60,11 +60,15 @@ func (o Options) Validate() error {
 
 // Do runs fn unless the key is done. The commit of tx makes the key done. Do is [DoValue] without a
 // value, and costs one statement (MySQL and MariaDB: two). The first statement stores the record.
-// So Do does not detect that fn has ended the transaction or deleted the row.
+// So Do does not detect that fn has ended the transaction or deleted the row, as DoValue does:
+//
+//   - After error 1213 MySQL and MariaDB have rolled the transaction back, with the row. If fn
+//     hides that error, Do returns Ran, and later statements of the transaction commit one by one.
+//   - If fn calls Clear with its own key, Do returns Ran, and the key runs again.
 //
 // If fn fails, Do removes the record. This may take until one second after the end of ctx. If the
-// removal fails and the transaction may still be committed, the returned error wraps fn's error and
-// that of the statement.
+// removal fails and the transaction may still be committed, the returned error wraps the errors
+// of fn and of the statement.
 func Do(ctx context.Context, tx Tx, key string, o Options, fn func(context.Context) error) (guard.Outcome, error) {
 	if fn == nil {
 		return guard.NotRun, errNoFunc
@@ -74,19 +78,28 @@ func Do(ctx context.Context, tx Tx, key string, o Options, fn func(context.Conte
 }
 
 // DoValue runs fn unless the key is done, and returns the result of fn or the recorded one. fn must
-// make its effect in the transaction tx. Call DoValue before any other statement of tx. It costs
-// two statements (MySQL and MariaDB: three), a replay two.
+// make its effect in the transaction tx. Call DoValue before any other statement of tx, because at
+// REPEATABLE READ of MySQL an earlier read fixes what later reads return. It costs two statements
+// (MySQL and MariaDB: three), a replay two. It needs the rights SELECT, INSERT and UPDATE on the
+// table holdfast_once.
+//
+// Every isolation level works. A call waits for another transaction that holds the key until its
+// ctx ends, or until the lock timeout of the database: lock_timeout in PostgreSQL (SQLSTATE 55P03),
+// innodb_lock_wait_timeout in MySQL and MariaDB (50 s; error 1205), busy_timeout in SQLite. From
+// REPEATABLE READ on, PostgreSQL ends a call that has waited with 40001, and the next try replays.
+// If calls waited for a transaction that was rolled back, MySQL and MariaDB may end them with error
+// 1213.
 //
 // If fn runs:
 //
 //   - fn returns nil: Outcome is Ran. Commit tx.
 //   - fn returns an error: DoValue returns that error. Roll tx back. Then the next call runs.
 //   - fn panics: the panic continues. Roll tx back.
-//   - fn calls DoValue or Do with the same key: the inner call returns an error. Such a call is
-//     detected through ctx, by key and dialect. So a second database of the same dialect needs
-//     another key.
-//   - The result cannot be encoded, or a replay would not return it, see guard.OnceValue: Outcome is
-//     Ran. DoValue returns the value and an error, and records a tombstone. Commit tx or roll it
+//   - fn calls DoValue or Do with the same key: the inner call returns an error, because it would
+//     wait for its own caller. Such a call is detected through ctx, by key and dialect. So pass the
+//     ctx of fn on, and use another key for a second database of the same dialect.
+//   - The result cannot be encoded, or a replay would not return it, see guard.OnceValue: Outcome
+//     is Ran. DoValue returns the value and an error, and records a tombstone. Commit tx or roll it
 //     back.
 //
 // If fn does not run:
@@ -107,7 +120,7 @@ func Do(ctx context.Context, tx Tx, key string, o Options, fn func(context.Conte
 // except guard.ErrNoResult satisfies errors.Is(err, lockcore.ErrNotRun).
 //
 // The marks guard.Final, guard.NoEffect and guard.Unknown have no effect, because no error is
-// recorded. Return a refusal that must be remembered as a value.
+// recorded. Return a decision that must be remembered as a value.
 func DoValue[T any](ctx context.Context, tx Tx, key string, o Options, fn func(context.Context) (T, error)) (guard.Result[T], error) {
 	if fn == nil {
 		return guard.Result[T]{}, errNoFunc
@@ -285,7 +298,7 @@ func (c *insertion) insert(ctx context.Context, record []byte) (other *otherRow,
 	return nil, notRun(fmt.Errorf("sqlonce: the row of key %q was deleted %d times meanwhile", c.key, maxClaims))
 }
 
-// doneRecord is the record of Do. It equals that of guard.Once.
+// doneRecord is the record of Do. guard.Once writes the same one.
 //
 //nolint:gochecknoglobals // constant
 var doneRecord, _ = idempotency.Content{Ending: idempotency.Done, Codec: "none"}.Encode()

@@ -50,8 +50,9 @@ func Lookup(ctx context.Context, tx Tx, key string) (Status, error) {
 }
 
 // Clear deletes the row of key, so that the key runs again. It reports whether the row existed. If
-// another transaction has the key, Clear waits until it has ended. In PostgreSQL Clear inserts the
-// row first, because a DELETE does not wait for a row that is not committed.
+// another transaction holds the key, Clear waits until it has ended. In PostgreSQL Clear inserts
+// the row first, because a DELETE does not wait for a row that is not committed. It needs the
+// rights SELECT, DELETE and INSERT. Do not call it in the function of the same key.
 func Clear(ctx context.Context, tx Tx, key string) (existed bool, err error) {
 	if err := check(tx, key, Options{}); err != nil {
 		return false, err
@@ -84,7 +85,8 @@ func Clear(ctx context.Context, tx Tx, key string) (existed bool, err error) {
 // returns the number of deleted rows. Call it in one transaction for each batch, until it returns
 // 0. A purged key runs again, so older must exceed the time within which the same work may arrive
 // again. older is 1 s to 100 years, limit 1 to 100,000. PostgreSQL, MySQL 8 and MariaDB 10.6 skip
-// rows that another transaction has locked.
+// rows that another transaction has locked. Purge needs the rights SELECT and DELETE, in PostgreSQL
+// also UPDATE.
 //
 // Begin the transaction with sql.LevelReadCommitted. At REPEATABLE READ, which is the default of
 // MySQL and MariaDB, and at SERIALIZABLE calls for new keys wait until the transaction of Purge has

@@ -11,7 +11,8 @@ import (
 )
 
 // Tx is an open transaction of the caller and its dialect. [Postgres], [Pgx], [MySQL] and [SQLite]
-// return one. The functions of this package neither commit it nor roll it back.
+// return one. The functions of this package neither commit it nor roll it back. A savepoint keeps
+// or rolls back a key and its effect together, so nested transactions of an ORM work.
 type Tx struct {
 	dialect  fence.SQL
 	exec     func(ctx context.Context, query string, args ...any) (rows int64, err error)
@@ -21,8 +22,9 @@ type Tx struct {
 // scanner is a *sql.Row or a pgx.Row.
 type scanner interface{ Scan(dest ...any) error }
 
-// Postgres returns tx as a transaction of PostgreSQL. tx is a *sql.Tx or a wrapper of one that
-// passes statements on unchanged, such as *sqlx.Tx. With bun pass the field Tx of bun.Tx.
+// Postgres returns tx as a transaction of PostgreSQL, version 9.6 or newer. tx is a *sql.Tx or a
+// wrapper of one that passes statements on unchanged, such as *sqlx.Tx. With bun pass the field Tx
+// of bun.Tx.
 func Postgres(tx fence.Tx) Tx { return fromSQL(fence.Postgres, tx) }
 
 // MySQL returns tx as a transaction of MySQL (8.0.13 or newer) or MariaDB (10.6 or newer, without
@@ -34,8 +36,8 @@ func MySQL(tx fence.Tx) Tx { return fromSQL(fence.MySQL, tx) }
 func SQLite(tx fence.Tx) Tx { return fromSQL(fence.SQLite, tx) }
 
 // PgxTx has the methods of pgx.Tx that this package needs. Commit and Rollback are not called. They
-// are in the interface to exclude a pool and a connection, on which each statement is its own
-// transaction.
+// are required so that a pool or a connection, on which each statement is its own transaction, does
+// not satisfy PgxTx.
 type PgxTx[T interface{ RowsAffected() int64 }, R interface{ Scan(dest ...any) error }] interface {
 	Exec(ctx context.Context, query string, args ...any) (T, error)
 	QueryRow(ctx context.Context, query string, args ...any) R
@@ -45,6 +47,10 @@ type PgxTx[T interface{ RowsAffected() int64 }, R interface{ Scan(dest ...any) e
 
 // Pgx returns tx, a pgx.Tx of pgx 5.7 or newer, as a transaction of PostgreSQL. The compiler infers
 // both type parameters: sqlonce.Pgx(tx).
+//
+// Behind PgBouncer in transaction mode, pgx needs default_query_exec_mode=exec in its DSN, unless
+// PgBouncer is 1.21 or newer and has max_prepared_statements. By default pgx prepares statements,
+// and a later transaction may run on a connection that does not have them.
 func Pgx[T interface{ RowsAffected() int64 }, R interface{ Scan(dest ...any) error }](tx PgxTx[T, R]) Tx {
 	if isNil(tx) {
 		return Tx{}

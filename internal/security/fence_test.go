@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// fenceRights are the rights that docs/security.md and package fence publish. balance:* and INCRBY
-// belong to the data of the user.
+// fenceRights are the rights that docs/security.md publishes. balance:* and INCRBY belong to the
+// data of the user.
 const fenceRights = "~holdfast-fence:1:* ~balance:* resetchannels -@all +eval +evalsha +time +get +set +incrby"
 
 const balanceFence = "holdfast-fence:1:{balance:42}:balance:42"

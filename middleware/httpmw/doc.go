@@ -33,78 +33,59 @@
 //
 //	curl -d tea -H 'Idempotency-Key: 7' localhost:8080/orders
 //
-// The middlewares work with any router that takes an http.Handler, such as http.ServeMux and chi:
+// docs/http.md leads from here to a service that takes payments. docs/http-reference.md has each
+// case, and docs/problems.md explains the error responses.
 //
-//   - [Idempotent] runs the handler once for each Idempotency-Key. A repeat gets the recorded
-//     response. It guards POST and PATCH, see IdempotentOptions.Methods.
+// These middlewares wrap any http.Handler, for example behind http.ServeMux or chi:
+//
+//   - [Idempotent] runs the handler once for each Idempotency-Key, and answers a repeat with the
+//     recorded response. It guards POST and PATCH, see IdempotentOptions.Methods.
 //   - [Exclusive] runs one request at a time for each key, such as an account.
-//   - [Shared] runs readers of a key beside each other, but not beside requests of Exclusive.
+//   - [Shared] runs readers of a key at the same time, but never while a request of Exclusive runs.
 //   - [Limited] and [LimitedFunc] run at most n requests at a time for each key.
 //
-// If a handler needs Idempotent and another one of these, put Idempotent outside. docs/http.md
-// says what that costs if a process is killed.
-//
-// Idempotent follows draft-ietf-httpapi-idempotency-key-header. Where the draft leaves a choice, it
-// follows Stripe (https://docs.stripe.com/api/idempotent_requests), except that it does not record
-// a 5xx by default. It departs from the draft in one point: a repeat that arrives while the first
-// request runs waits up to Terms.Wait before it gets 409. With lockcore.NoWait it gets 409 at once,
-// as the draft recommends.
+// The header follows draft-ietf-httpapi-idempotency-key-header-07, an Internet-Draft of October
+// 2025 that expired on April 18, 2026. The draft recommends 409 while the first request runs. Here
+// a repeat first waits up to Terms.Wait, unless that is lockcore.NoWait.
 //
 // # Guarantees
 //
-// The guarantees of Idempotent apply to requests with the same scope, method, path and key, within
-// IdempotentOptions.Keep, and as long as Redis keeps what it has acknowledged:
+// Among requests with the same scope, method, path and key, within IdempotentOptions.Keep, and as
+// long as Redis keeps what it has acknowledged:
 //
 //   - No two handlers run at the same time.
 //   - After a response was recorded, no handler runs again.
-//   - Each replay has the recorded status, headers and body. IdempotentOptions.OmitHeaders lists
-//     the headers that are not recorded.
-//   - The record is stored before the response is sent. So a client that received a success gets it
-//     again when it repeats the request. Limits has the exceptions.
+//   - A replay has the recorded status, headers and body, except the headers that
+//     IdempotentOptions.OmitHeaders lists.
+//   - The record is stored before the response is sent, so a client that got a success gets it
+//     again. Limits has the exceptions.
 //   - Requests of two scopes, or of two paths, never share a record.
 //
-// The guarantees of Exclusive, Shared and Limited are those of package guard.
+// The guarantees of Exclusive, Shared and Limited are the same as in package guard.
 //
 // # Limits
 //
-//   - If a process dies between the effect of the handler and the record of the response, the
-//     outcome is unknown. IdempotentOptions.Mode decides what happens then. By default the next
-//     request runs the handler again. With guard.AtMostOnce it is refused until an operator clears
-//     the key or Keep (at least 100 days) is over. If neither is enough, pass the result of [Key]
-//     downstream, or write it in the transaction of the effect.
-//   - If Redis does not reply for more than about a second while a response is being recorded, the
-//     response is sent nevertheless, and the record is stored asynchronously.
-//   - A response that was streamed is not recorded. Its repeat is refused and does not run. A
-//     response is streamed, which means sent before it is complete, if it exceeds MaxResponse, or
-//     if the handler flushes a text/event-stream.
-//   - A request that waits for its key occupies a connection and a goroutine. At most 64 requests
-//     of a process wait for one key (Terms.MaxWaiting). Further requests get 409 (under Limited
-//     429) with Retry-After at once, and send no command to Redis. So one hot key cannot occupy a
-//     server. The bound is for one key and one process: with ten hot keys up to 640 requests wait.
-//     docs/performance.md has measurements.
+//   - If a process dies between the effect and the record, the outcome is unknown. By default the
+//     next request runs the handler again; IdempotentOptions.Mode can prevent that. So pass [Key]
+//     to the system that has the effect.
+//   - If Redis does not reply for about a second while a response is recorded, the response is sent
+//     nevertheless, and the record follows.
+//   - A streamed response is not recorded, see [Idempotent]. Its repeat gets 409 and does not run.
+//   - A request that waits occupies a connection and a goroutine. At most 64 requests of a process
+//     wait for one key (Terms.MaxWaiting), so that one hot key cannot occupy a server. Further ones
+//     get 409, or 429 under Limited, with Retry-After at once, and cost no command. With ten hot
+//     keys up to 640 requests wait.
 //
 // # What you must do
 //
-//   - Put Idempotent behind authentication and rate limits, and in front of the business handler.
-//     It records the responses of all code behind it.
-//   - Do not let code in front of Idempotent read the body.
-//   - Do not put http.TimeoutHandler behind Idempotent, because it returns while its handler still
-//     runs.
-//   - The handler must run and write its response before the http.Handler behind these middlewares
-//     returns. With gin, echo and fiber, that needs the adapters of docs/frameworks.md. echo's
-//     WrapMiddleware writes the response of an error later: Idempotent detects and reports that.
-//     fiber's adaptor.HTTPMiddleware runs the handler later. That cannot be detected: Exclusive
-//     guards nothing, and Idempotent records an empty 200.
-//   - Write a [Scope] that names the caller.
-//   - Give two APIs with the same scopes and paths on one Redis different Prefixes, because the
-//     host is not part of the key.
-//   - For cross-origin clients, name Idempotent-Replayed in Access-Control-Expose-Headers.
-//   - Let the handler stop when its ctx ends. This ctx ends before the lease can. The disconnect of
-//     the client does not cancel it.
-//
-// docs/http.md has the details, and docs/problems.md explains each refusal.
-//
-// # Testing
-//
-// Tests of your handlers need httptest and package locktest.
+//   - Put Idempotent behind authentication and rate limits, and in front of the business handler,
+//     because it records all responses behind it. docs/http.md has the whole chain.
+//   - Do not let code in front of it read the body.
+//   - Do not put http.TimeoutHandler behind it, because that returns while its handler still runs.
+//   - Write the response before the http.Handler behind these middlewares returns. gin, echo and
+//     fiber need the adapters of docs/frameworks.md for that.
+//   - Write a [Scope] that names the caller, and give two APIs on one Redis different Prefixes,
+//     because the host is not part of the key.
+//   - Let the handler stop when its ctx ends, which is before the lease can end. The client's
+//     disconnect does not cancel it under Idempotent.
 package httpmw

@@ -12,11 +12,11 @@ import (
 	"github.com/holdfast-go/holdfast/fence"
 )
 
-// ownRow returns the statements in the documentation of package fence for a row with its own fence,
+// ownRow returns the statements in the documentation of fence.SQL for a row with its own fence,
 // in the dialect of s.
 func ownRow(t *testing.T, s *server) (alter, update string) {
 	t.Helper()
-	b, err := os.ReadFile("../../fence/doc.go")
+	b, err := os.ReadFile("../../fence/sql.go")
 	if err != nil {
 		t.Fatal(err)
 	}
