@@ -75,6 +75,7 @@ func queued(t *testing.T, c *counted, key string, n int) func() bool {
 }
 
 // Each call sends the commands that the page states, by the names of the scripts.
+// Shows: C1
 func TestCommandsOfThePage(t *testing.T) {
 	srv := redistest.Real(t)
 	a, b := newCounted(t, srv), newCounted(t, srv)
@@ -132,6 +133,7 @@ func TestCommandsOfThePage(t *testing.T) {
 
 // The keys need the memory that the page states, by MEMORY USAGE. It depends on the names of the
 // host and the task, so the test allows a factor of 1.5.
+// Shows: C3
 func TestMemoryOfThePage(t *testing.T) {
 	srv := redistest.Real(t)
 	rdb := srv.Client(t)
@@ -182,6 +184,7 @@ func TestMemoryOfThePage(t *testing.T) {
 
 // A Locker has the connections and goroutines that the page states. Calls that follow each other
 // share one connection of each pool.
+// Shows: C1, C3
 func TestConnectionsOfThePage(t *testing.T) {
 	srv := redistest.Real(t)
 	admin := srv.Client(t)

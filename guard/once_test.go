@@ -22,7 +22,7 @@ type receipt struct {
 
 // A run records a value with two commands. Later calls of both processes replay it, each with one
 // command, until Keep is over.
-// Shows: I9, I10
+// Shows: I9, I10, C1
 func TestOnceValueReplay(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		runs := 0

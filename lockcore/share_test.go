@@ -329,6 +329,7 @@ func TestShareMinHold(t *testing.T) {
 
 // Waiting calls of a process follow each other under one permit for the time of a batch. So a
 // process sends fewer than 1.5 commands for each hold.
+// Shows: C2
 func TestShareHandOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
