@@ -15,6 +15,7 @@ import (
 	"github.com/robfig/cron/v3"
 
 	"github.com/holdfast-go/holdfast/doctor"
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/fence"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/idempotency"
@@ -65,8 +66,8 @@ func TestErrorTexts(t *testing.T) {
 	defer cancel()
 	two(locks.Acquire(short, "held", lockcore.Terms{Wait: time.Minute}))
 	two(server.Locker(lockcore.Options{}).Acquire(short, "held", lockcore.Terms{Wait: time.Minute}))
-	add(locks.Clear(ctx, lockcore.KindExclusive, "held"), locks.ForceClear(ctx, lockcore.KindExclusive, "held", lockcore.Holding{State: lockcore.StateHeld}), locks.Revoke(ctx, lockcore.KindExclusive, ""))
-	two(locks.Inspect(ctx, lockcore.KindExclusive, ""))
+	add(locks.Clear(ctx, event.KindExclusive, "held"), locks.ForceClear(ctx, event.KindExclusive, "held", lockcore.Holding{State: lockcore.StateHeld}), locks.Revoke(ctx, event.KindExclusive, ""))
+	two(locks.Inspect(ctx, event.KindExclusive, ""))
 	lease, err := locks.Acquire(ctx, "lease", lockcore.Terms{})
 	if err != nil {
 		t.Fatal(err)

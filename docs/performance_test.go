@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -69,7 +70,7 @@ func until(t *testing.T, what string, is func() bool) {
 func queued(t *testing.T, c *counted, key string, n int) func() bool {
 	t.Helper()
 	return func() bool {
-		i, err := c.Inspect(t.Context(), lockcore.KindExclusive, key)
+		i, err := c.Inspect(t.Context(), event.KindExclusive, key)
 		return err == nil && i.Queue == n
 	}
 }

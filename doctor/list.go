@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -14,7 +15,7 @@ const maxMatchLen = 512 // the maximum length of a key
 
 // Entry is a key that [List] yields, and its state.
 type Entry struct {
-	Kind lockcore.Kind
+	Kind event.Kind
 	Key  string
 	lockcore.Holding
 	// RecordHead is the start of a done key's record, at most 512 bytes. It is set only with
@@ -25,7 +26,7 @@ type Entry struct {
 // ListOptions say which keys List yields. The zero value means all.
 type ListOptions struct {
 	// Kind is KindExclusive or KindOnce. Default: both.
-	Kind lockcore.Kind
+	Kind event.Kind
 	// Match is a glob pattern of Redis for the whole key: *, ?, [a-z]. A backslash makes the next
 	// character plain. A byte that is not printable ASCII, a space, a brace or a percent sign is
 	// three bytes there (%20), as in Redis. At most 512 bytes. Default: "*".
@@ -37,7 +38,7 @@ type ListOptions struct {
 }
 
 func (o ListOptions) validate() error {
-	if o.Kind != 0 && o.Kind != lockcore.KindExclusive && o.Kind != lockcore.KindOnce {
+	if o.Kind != 0 && o.Kind != event.KindExclusive && o.Kind != event.KindOnce {
 		return fmt.Errorf("doctor: ListOptions.Kind is %v, must be KindExclusive, KindOnce or zero", o.Kind)
 	}
 	if len(o.Match) > maxMatchLen {
@@ -112,7 +113,7 @@ func entryOf(e *backend.ListEntry) Entry {
 		})
 	}
 	return Entry{
-		Kind: lockcore.Kind(e.Kind), Key: e.Name, RecordHead: e.Record,
+		Kind: event.Kind(e.Kind), Key: e.Name, RecordHead: e.Record,
 		Holding: lockcore.Holding{
 			State: lockcore.State(e.State), Holder: holderOf(e.Locker, e.Holder), GrantedAt: e.GrantedAt, HeldFor: e.HeldFor, Remaining: e.Remaining,
 			Lease: e.Lease, NoRenew: e.State == backend.StateHeld && backend.ParseHolder(e.Holder).Unrenewed, Token: e.Token, Attempt: e.Attempt, KeepLeft: e.KeepLeft, Queue: e.Queue, Revoked: e.Revoked, Died: e.Died,
@@ -122,7 +123,7 @@ func entryOf(e *backend.ListEntry) Entry {
 	}
 }
 
-func holderOf(locker, text string) lockcore.Holder {
+func holderOf(locker, text string) event.Holder {
 	h := backend.ParseHolder(text)
-	return lockcore.Holder{Locker: locker, Host: h.Host, PID: h.PID, Task: h.Task, Traceparent: h.Traceparent}
+	return event.Holder{Locker: locker, Host: h.Host, PID: h.PID, Task: h.Task, Traceparent: h.Traceparent}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/doctor"
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -131,7 +132,7 @@ func TestListHeldUp(t *testing.T) {
 						all.Go(func() {
 							soon, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 							defer cancel()
-							_, _ = l.Inspect(soon, lockcore.KindOnce, "k")
+							_, _ = l.Inspect(soon, event.KindOnce, "k")
 						})
 					}
 					all.Wait()

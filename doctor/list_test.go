@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/doctor"
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
@@ -81,7 +82,7 @@ func TestList(t *testing.T) {
 				ok(t, err)
 				h, err := l.Inspect(ctx, e.Kind, e.Key)
 				ok(t, err)
-				if a, b := timeless(e.Holding), timeless(h); !reflect.DeepEqual(a, b) || e.Holder == (lockcore.Holder{}) {
+				if a, b := timeless(e.Holding), timeless(h); !reflect.DeepEqual(a, b) || e.Holder == (event.Holder{}) {
 					t.Errorf("%s: listed as %+v, inspected as %+v", e.Key, a, b)
 				}
 				if parked := e.Parked == 1 && e.OldestParked == "eu/default/7"; parked != (e.Key == "account:42") {
@@ -92,7 +93,7 @@ func TestList(t *testing.T) {
 				}
 			}
 			for o, n := range map[doctor.ListOptions]int{
-				{Kind: lockcore.KindOnce}: 2, {Kind: lockcore.KindExclusive}: 3, {Match: "account:*"}: 1, {Match: "odd {*"}: 1, {Match: "account"}: 0,
+				{Kind: event.KindOnce}: 2, {Kind: event.KindExclusive}: 3, {Match: "account:*"}: 1, {Match: "odd {*"}: 1, {Match: "account"}: 0,
 			} {
 				if got := listed(t, l, o); len(got) != n {
 					t.Errorf("%+v: %v, want %d", o, got, n)

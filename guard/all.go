@@ -29,7 +29,7 @@ const (
 //   - t.Wait bounds the whole wait. Once it is over, each further key is tried once, as with
 //     lockcore.NoWait.
 //   - If a key is busy, the keys before it are released, and the error is the *lockcore.BusyError
-//     of that key. Its Waited is the wait for that key. The event lockcore.Released of the other
+//     of that key. Its Waited is the wait for that key. The event event.Released of the other
 //     keys has that error as Failed.
 //   - A key that ctx already holds is a nested call, see Exclusive. A call that holds a key and
 //     needs a smaller one acquires them out of order. Two such calls can wait for each other until

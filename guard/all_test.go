@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
@@ -216,7 +217,7 @@ func TestAllLost(t *testing.T) {
 				inBubble(t, func(t *testing.T, f *fixture) {
 					err := guard.ExclusiveAll(t.Context(), f.locks, []string{"a", "b"}, noWait, func(ctx context.Context) error {
 						time.Sleep(5 * time.Second) // a lease of this age has a subscription, so it gets the notification
-						if err := f.other.Revoke(t.Context(), lockcore.KindExclusive, key); err != nil {
+						if err := f.other.Revoke(t.Context(), event.KindExclusive, key); err != nil {
 							t.Error(err)
 						}
 						<-ctx.Done()
@@ -241,7 +242,7 @@ func TestAllLostBefore(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		b, runs := f.hold(t, "b"), 0
 		time.AfterFunc(5*time.Second, func() {
-			if err := f.other.Revoke(t.Context(), lockcore.KindExclusive, "a"); err != nil {
+			if err := f.other.Revoke(t.Context(), event.KindExclusive, "a"); err != nil {
 				t.Error(err)
 			}
 		})
@@ -375,9 +376,9 @@ func TestExclusiveAllForceClear(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		err := guard.ExclusiveAll(t.Context(), f.locks, []string{"a", "b", "c"}, forever, func(ctx context.Context) error {
 			time.Sleep(2 * time.Second)
-			h, err := f.other.Inspect(t.Context(), lockcore.KindExclusive, "b")
+			h, err := f.other.Inspect(t.Context(), event.KindExclusive, "b")
 			if err == nil {
-				err = f.other.ForceClear(t.Context(), lockcore.KindExclusive, "b", h, lockcore.EvenAlive)
+				err = f.other.ForceClear(t.Context(), event.KindExclusive, "b", h, lockcore.EvenAlive)
 			}
 			if err != nil {
 				t.Error(err)

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -94,7 +95,7 @@ func TestOnceCompletionForgotten(t *testing.T) {
 		f.memory.Redis.FlushAll()
 		f.faults.Heal()
 		time.Sleep(5 * time.Second)
-		if !heard[lockcore.CompletionFailed](f.events) {
+		if !heard[event.CompletionFailed](f.events) {
 			t.Error("no event CompletionFailed")
 		}
 	})

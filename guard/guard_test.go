@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
@@ -264,7 +265,7 @@ func once(t *testing.T, l *lockcore.Locker, key string, o guard.OnceOptions, fn 
 }
 
 // heard reports whether there was an event of type E, and deletes all events.
-func heard[E lockcore.Event](r *locktest.Recorder) bool {
+func heard[E event.Event](r *locktest.Recorder) bool {
 	defer r.Reset()
 	return len(locktest.EventsOf[E](r)) > 0
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
@@ -207,7 +208,7 @@ func TestOnceRecordsARefusalInside(t *testing.T) {
 		locktest.Abandon(t, f.other, "abandoned")
 		defer locktest.Hold(t, f.other, "account:42")()
 		_, err = guard.Once(t.Context(), f.locks, "payment:7", guard.OnceOptions{Mode: mode}, func(ctx context.Context) error { return fn(ctx, f) })
-		for _, e := range locktest.EventsOf[lockcore.Misconfigured](f.events) {
+		for _, e := range locktest.EventsOf[event.Misconfigured](f.events) {
 			problems = append(problems, e.Problem)
 		}
 		return problems, err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/idempotency"
 	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/errtext"
@@ -35,7 +36,7 @@ const (
 	// Unknown. The error of an inner guard is recorded too if that guard did not run its function
 	// (lockcore.ErrNotRun), for example because its key was busy. Then nest that guard outside of
 	// Once, or mark its error with NoEffect if nothing has happened yet. The text of the error says
-	// so too, and the Observer gets lockcore.Misconfigured.
+	// so too, and the Observer gets event.Misconfigured.
 	AtMostOnce
 )
 
@@ -251,7 +252,7 @@ func OnceValue[T any](ctx context.Context, locks *lockcore.Locker, key string, o
 	}
 	if rec != nil {
 		if differ(o.reported(), stored.fingerprint) { //planted:payload-differs
-			locks.Internal().Report(ctx, PayloadDiffers{Name: o.Terms.Name, Key: key})
+			locks.Internal().Report(ctx, event.PayloadDiffers{Name: o.Terms.Name, Key: key})
 		}
 		return Result[T]{Value: stored.value, Outcome: Replayed, Attempt: rec.Attempt, Tombstone: stored.tombstone}, stored.err
 	}
@@ -304,7 +305,7 @@ func run[T any](ctx context.Context, locks *lockcore.Locker, lease *lockcore.Lea
 			}
 			lost = endOrHandedOver(ctx, lease, o, &res, &err)
 			if refused { // after the record was stored, because an Observer may panic
-				locks.Internal().Report(ctx, lockcore.Misconfigured{Problem: refusalRecorded})
+				locks.Internal().Report(ctx, event.Misconfigured{Problem: refusalRecorded})
 			}
 		} else {
 			endPanicked(ctx, lease, o, &res)

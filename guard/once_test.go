@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/idempotency"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
@@ -198,7 +199,7 @@ func TestOnceCompletionLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		_, _ = guard.Once(t.Context(), f.locks, "k", guard.OnceOptions{}, func(context.Context) error { f.faults.Down(); return nil })
 		time.Sleep(time.Minute)
-		if !heard[lockcore.CompletionFailed](f.events) {
+		if !heard[event.CompletionFailed](f.events) {
 			t.Error("no event CompletionFailed")
 		}
 		if out, err := guard.Once(t.Context(), f.other, "k", guard.OnceOptions{}, nothing); err != nil || out != guard.TookOver {
@@ -310,7 +311,7 @@ func TestOnceBadRecord(t *testing.T) {
 				if r.Outcome != guard.NotRun || !errors.Is(err, lockcore.ErrRecord) || !errors.Is(err, lockcore.ErrNotRun) {
 					t.Errorf("%v, %v", r.Outcome, err)
 				}
-				if !heard[lockcore.BadRecord](f.events) {
+				if !heard[event.BadRecord](f.events) {
 					t.Error("no event BadRecord")
 				}
 			})
@@ -349,7 +350,7 @@ func TestOnceCodecPanics(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "nil pointer") || r.Outcome != guard.Ran {
 			t.Errorf("%v, %v", r.Outcome, err)
 		}
-		if h, err := f.other.Inspect(t.Context(), lockcore.KindOnce, "k"); err != nil || h.State != lockcore.StateDone {
+		if h, err := f.other.Inspect(t.Context(), event.KindOnce, "k"); err != nil || h.State != lockcore.StateDone {
 			t.Errorf("%+v, %v", h, err)
 		}
 	})
@@ -388,9 +389,9 @@ func TestOnceReportOnly(t *testing.T) {
 				if errors.Is(err, lockcore.ErrMismatch) != r.mismatch {
 					t.Errorf("%s %d: %v, want a mismatch: %v", name, i, err, r.mismatch)
 				}
-				events := locktest.EventsOf[guard.PayloadDiffers](f.events)
+				events := locktest.EventsOf[event.PayloadDiffers](f.events)
 				for _, e := range events {
-					if want := (guard.PayloadDiffers{Name: "charge", Key: "charge:7"}); e != want {
+					if want := (event.PayloadDiffers{Name: "charge", Key: "charge:7"}); e != want {
 						t.Errorf("%s %d: event %+v, want %+v", name, i, e, want)
 					}
 				}

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
@@ -85,7 +86,7 @@ func (f *fixture) process(i int) *lockcore.Locker {
 
 func stateOf(t *testing.T, l *lockcore.Locker) lockcore.Holding {
 	t.Helper()
-	h, err := l.Inspect(t.Context(), lockcore.KindExclusive, "k")
+	h, err := l.Inspect(t.Context(), event.KindExclusive, "k")
 	if err != nil {
 		t.Error(err)
 	}
@@ -267,7 +268,7 @@ func TestPeer_redissonReadWriteLock(t *testing.T) {
 			for _, terms := range []lockcore.Terms{reader, writer} {
 				le := get(t.Context(), t, f.locks, terms)
 				time.Sleep(2 * time.Second) // the lease subscribes
-				if err := f.other.Revoke(t.Context(), lockcore.KindExclusive, "k"); err != nil {
+				if err := f.other.Revoke(t.Context(), event.KindExclusive, "k"); err != nil {
 					t.Error(err)
 				}
 				<-le.Context().Done()

@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -105,7 +106,7 @@ func TestOnceAbandonedSays(t *testing.T) {
 		if text := err.Error(); !strings.Contains(text, "3h0m0s ago") || !strings.Contains(text, `task "charge-7"`) {
 			t.Errorf("the error text is %q", text)
 		}
-		if err := f.other.Clear(t.Context(), lockcore.KindOnce, "k"); err != nil {
+		if err := f.other.Clear(t.Context(), event.KindOnce, "k"); err != nil {
 			t.Fatal(err)
 		}
 		if out, err := guard.Once(t.Context(), f.other, "k", o, nothing); err != nil || out != guard.Ran {
@@ -168,7 +169,7 @@ func TestOnceDecodePanics(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if h, err := f.other.Inspect(t.Context(), lockcore.KindOnce, "k"); err != nil || h.State != lockcore.StateDone {
+		if h, err := f.other.Inspect(t.Context(), event.KindOnce, "k"); err != nil || h.State != lockcore.StateDone {
 			t.Errorf("%+v, %v", h, err)
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -45,7 +46,7 @@ func WithTicket(ctx context.Context, ticket string) context.Context {
 
 // adopt adopts the hold of the ticket in ctx, if it is for key. It returns neither a lease nor an
 // error if the caller has to acquire the key. inner is the ctx without the ticket.
-func adopt(ctx context.Context, locks *lockcore.Locker, kind lockcore.Kind, key string, t lockcore.Terms) (inner context.Context, lease *lockcore.Lease, err error) {
+func adopt(ctx context.Context, locks *lockcore.Locker, kind event.Kind, key string, t lockcore.Terms) (inner context.Context, lease *lockcore.Lease, err error) {
 	ticket, _ := ctx.Value(ticketKey{}).(string)
 	if ticket == "" {
 		return ctx, nil, nil
@@ -67,7 +68,7 @@ func adopt(ctx context.Context, locks *lockcore.Locker, kind lockcore.Kind, key 
 // acquireOrAdopt calls Adopt with the ticket in ctx, or Acquire.
 func acquireOrAdopt(ctx context.Context, locks *lockcore.Locker, key string, t lockcore.Terms) (*lockcore.Lease, error) {
 	if t.Limit == 0 { // a share adopts no hold
-		inner, lease, err := adopt(ctx, locks, lockcore.KindExclusive, key, t)
+		inner, lease, err := adopt(ctx, locks, event.KindExclusive, key, t)
 		if lease != nil || err != nil {
 			return lease, err
 		}
@@ -78,7 +79,7 @@ func acquireOrAdopt(ctx context.Context, locks *lockcore.Locker, key string, t l
 
 // claimOrAdopt calls Adopt with the ticket in ctx, or Claim.
 func claimOrAdopt(ctx context.Context, locks *lockcore.Locker, key string, c lockcore.Claim) (*lockcore.Lease, *lockcore.Record, error) {
-	ctx, lease, err := adopt(ctx, locks, lockcore.KindOnce, key, c.Terms)
+	ctx, lease, err := adopt(ctx, locks, event.KindOnce, key, c.Terms)
 	if lease != nil || err != nil {
 		return lease, nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -145,7 +146,7 @@ func TestTicketRaces(t *testing.T) {
 			}
 			_ = le.Release(t.Context())
 		default:
-			if err := locks.Clear(t.Context(), lockcore.KindOnce, key); err != nil {
+			if err := locks.Clear(t.Context(), event.KindOnce, key); err != nil {
 				t.Fatal(err)
 			}
 		}

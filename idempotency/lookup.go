@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -25,7 +26,7 @@ type Status struct {
 // lockcore.ErrRecord, and the rest of the Status is valid. Other errors come from
 // [lockcore.Locker.Inspect].
 func Lookup(ctx context.Context, locks *lockcore.Locker, key string) (Status, error) {
-	h, err := locks.Inspect(ctx, lockcore.KindOnce, key, lockcore.WithRecord)
+	h, err := locks.Inspect(ctx, event.KindOnce, key, lockcore.WithRecord)
 	e := Status{Holding: h}
 	if err != nil || h.Record == nil {
 		return e, err
@@ -46,5 +47,5 @@ func Lookup(ctx context.Context, locks *lockcore.Locker, key string) (Status, er
 //
 // Other errors come from [lockcore.Locker.Inspect].
 func Clear(ctx context.Context, locks *lockcore.Locker, key string, seen Status) error {
-	return locks.Clear(ctx, lockcore.KindOnce, key, seen.Holding)
+	return locks.Clear(ctx, event.KindOnce, key, seen.Holding)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/idempotency"
 	"github.com/holdfast-go/holdfast/internal/redistest"
@@ -251,7 +252,7 @@ func TestLookupCosts(t *testing.T) {
 		if err := clearAsSeen(t, locks, "k"); err != nil {
 			t.Error(err)
 		}
-		if h, err := locks.Inspect(t.Context(), lockcore.KindExclusive, "k"); err != nil || h.State != lockcore.StateHeld {
+		if h, err := locks.Inspect(t.Context(), event.KindExclusive, "k"); err != nil || h.State != lockcore.StateHeld {
 			t.Errorf("%+v, %v", h, err)
 		}
 	})

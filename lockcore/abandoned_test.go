@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -39,7 +40,7 @@ func leaseOn(t *testing.T, l *lockcore.Locker, c lockcore.Claim) *lockcore.Lease
 
 func stateOf(t *testing.T, l *lockcore.Locker) lockcore.Holding {
 	t.Helper()
-	h, err := l.Inspect(t.Context(), lockcore.KindOnce, "k")
+	h, err := l.Inspect(t.Context(), event.KindOnce, "k")
 	ok(t, err)
 	return h
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/errtext"
@@ -23,7 +24,7 @@ const replyWait = backend.CallTimeout * 3 / 2
 // 320 bytes, the channel given takes 112, and so does each channel for which awaitTurn waits.
 type call struct {
 	l            *Locker
-	kind         Kind
+	kind         event.Kind
 	atMostOnce   bool
 	contended    bool
 	waitReported bool  // Waiting was emitted
@@ -98,7 +99,7 @@ func (c *call) run(ctx context.Context) (h *hold, rec *Record, err error) {
 		c.start = time.Now()
 	}
 	if c.l.observer != nil {
-		c.ctx = c.l.observer.Start(ctx, Acquisition{Kind: c.kind, Name: c.terms.Name, Key: c.key, Limit: c.terms.Limit, Backend: c.l.backend.Name(), Locker: c.l.id})
+		c.ctx = c.l.observer.Start(ctx, event.Acquisition{Kind: c.kind, Name: c.terms.Name, Key: c.key, Limit: c.terms.Limit, Backend: c.l.backend.Name(), Locker: c.l.id})
 	}
 	returns := false
 	defer func() {
@@ -233,7 +234,7 @@ func (c *call) acceptRecord(rec *Record, fingerprint string) (*Record, error) {
 	}
 	if c.check != nil {
 		if err := c.check(rec.Data); err != nil {
-			c.l.report(c.ctx, BadRecord{Err: err})
+			c.l.report(c.ctx, event.BadRecord{Err: err})
 			return nil, fmt.Errorf("%w: %q: %w", ErrRecord, c.key, err)
 		}
 	}
@@ -263,7 +264,7 @@ func (c *call) reportWaiting(s snapshot) {
 	c.waitReported = true
 	b := s.busyError(c)
 	c.see(b.Queue)
-	c.l.observer.Event(c.ctx, Waiting{Holder: b.Holder, Remaining: b.Remaining, Queue: int(c.longest)})
+	c.l.observer.Event(c.ctx, event.Waiting{Holder: b.Holder, Remaining: b.Remaining, Queue: int(c.longest)})
 }
 
 // see records the length of the queue.
@@ -273,16 +274,16 @@ func (c *call) see(queue int) {
 
 // report emits the event of the outcome: Granted, Replayed or Refused.
 func (c *call) report(h *hold, rec *Record, err error) {
-	w := Wait{Waited: c.waited(), Contended: c.contended, Queue: int(c.longest)}
+	w := event.Wait{Waited: c.waited(), Contended: c.contended, Queue: int(c.longest)}
 	switch {
 	case h != nil:
-		h.emit(Granted{Wait: w, Token: h.token, Attempt: int(h.grant.attempt), Abandoned: h.abandoned})
+		h.emit(event.Granted{Wait: w, Token: h.token, Attempt: int(h.grant.attempt), Abandoned: h.abandoned})
 	case rec != nil:
-		c.l.observer.Event(c.ctx, Replayed{Wait: w, Attempt: rec.Attempt})
+		c.l.observer.Event(c.ctx, event.Replayed{Wait: w, Attempt: rec.Attempt})
 	default:
 		if busy, ok := errors.AsType[*BusyError](err); ok {
 			w.Contended, w.Queue = true, max(w.Queue, busy.Queue)
 		}
-		c.l.observer.Event(c.ctx, Refused{Wait: w, Err: err})
+		c.l.observer.Event(c.ctx, event.Refused{Wait: w, Err: err})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/errtext"
@@ -44,10 +45,10 @@ func (l *Locker) Adopt(ctx context.Context, ticket string, t Terms) (*Lease, err
 	}
 	defer l.backend.Report()
 	defer l.endCall()
-	c := &call{l: l, kind: Kind(key.Kind), key: key.Name, terms: t, keep: from.keep, atMostOnce: from.atMostOnce, ctx: ctx, start: time.Now()}
+	c := &call{l: l, kind: event.Kind(key.Kind), key: key.Name, terms: t, keep: from.keep, atMostOnce: from.atMostOnce, ctx: ctx, start: time.Now()}
 	c.terms.fill(&l.terms)
 	if l.observer != nil {
-		c.ctx = l.observer.Start(ctx, Acquisition{Kind: c.kind, Name: c.terms.Name, Key: c.key, Backend: l.backend.Name(), Locker: l.id})
+		c.ctx = l.observer.Start(ctx, event.Acquisition{Kind: c.kind, Name: c.terms.Name, Key: c.key, Backend: l.backend.Name(), Locker: l.id})
 	}
 	h, err := c.adopt(key, from)
 	if l.observer != nil {
@@ -135,7 +136,7 @@ func (c *call) adopt(key backend.Key, from ticketData) (*hold, error) {
 // carry the hold of the key, or if Ticket has not handed that hold over. It does nothing if the run
 // has ended since then.
 func (l *Locker) interim(ctx context.Context, key string, answer []byte) error {
-	e := entryIn(ctx, l, KindOnce, key)
+	e := entryIn(ctx, l, event.KindOnce, key)
 	if e == nil || !e.of.lease.HandedOver() {
 		return ErrReleased
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/doctor"
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
@@ -25,7 +26,7 @@ import (
 // for only a second.
 // Shows: L13
 func TestLateDuplicateAfterShortTTL(t *testing.T) {
-	free := func(w *world, kind lockcore.Kind) {
+	free := func(w *world, kind event.Kind) {
 		b, _, _ := w.Locker(lockcore.Options{})
 		time.Sleep(time.Second)
 		if h, err := b.Inspect(w.T.Context(), kind, "k"); err != nil || h.State != lockcore.StateFree {
@@ -48,7 +49,7 @@ func TestLateDuplicateAfterShortTTL(t *testing.T) {
 			}
 			time.Sleep(2 * time.Second)
 			late.Deliver()
-			free(w, lockcore.KindExclusive)
+			free(w, event.KindExclusive)
 		})
 	})
 	t.Run("short record", func(t *testing.T) {
@@ -69,7 +70,7 @@ func TestLateDuplicateAfterShortTTL(t *testing.T) {
 			}
 			time.Sleep(2 * time.Second)
 			late.Deliver()
-			free(w, lockcore.KindOnce)
+			free(w, event.KindOnce)
 		})
 	})
 }
@@ -90,7 +91,7 @@ func TestWaitBehindDeadMembers(t *testing.T) {
 			_ = le.Release(t.Context())
 		}()
 		time.Sleep(time.Second)
-		queue := storedNames(lockcore.KindExclusive, "k")[1]
+		queue := storedNames(event.KindExclusive, "k")[1]
 		for i, m := range deadMembers(1000) {
 			if err := w.Redis.ZAdd(t.Context(), queue, redis.Z{Score: float64(i), Member: m}).Err(); err != nil {
 				t.Fatal(err)
@@ -120,7 +121,7 @@ func TestAbsurdEndRate(t *testing.T) {
 		for _, x := range []string{fmt.Sprint(now + 9_300_000_000_000_000), fmt.Sprint(int64(math.MaxInt64)), "inf", "1e300", "nan", "-1e300", "0x10", ""} {
 			for _, d := range []string{"9400000000000000", "inf", "1e300", "-7"} {
 				key := "k" + state + x + d
-				hash := storedNames(lockcore.KindExclusive, key)[0]
+				hash := storedNames(event.KindExclusive, key)[0]
 				if err := w.Redis.HSet(t.Context(), hash, "s", state, "h", strings.Repeat("Q", 26), "o", strings.Repeat("Q", 26), "t", now, "x", x, "d", d).Err(); err != nil {
 					t.Fatal(err)
 				}
@@ -208,23 +209,23 @@ func TestReplyRate(t *testing.T) {
 func TestUnreadableKey(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		kind         lockcore.Kind
+		kind         event.Kind
 		state, field string
 		value        string
 		others       []string
 	}{
-		{kind: lockcore.KindExclusive, field: "f", value: "9007199254740992"},
-		{kind: lockcore.KindExclusive, field: "t", value: "1e300"},
-		{kind: lockcore.KindExclusive, field: "x", value: "abc", others: []string{"s", "h"}},
-		{kind: lockcore.KindOnce, field: "n", value: "nan", others: []string{"s", "d"}},
-		{kind: lockcore.KindOnce, field: "n", value: "-7"},
-		{kind: lockcore.KindOnce, field: "d", value: "", others: []string{"s", "r"}},
+		{kind: event.KindExclusive, field: "f", value: "9007199254740992"},
+		{kind: event.KindExclusive, field: "t", value: "1e300"},
+		{kind: event.KindExclusive, field: "x", value: "abc", others: []string{"s", "h"}},
+		{kind: event.KindOnce, field: "n", value: "nan", others: []string{"s", "d"}},
+		{kind: event.KindOnce, field: "n", value: "-7"},
+		{kind: event.KindOnce, field: "d", value: "", others: []string{"s", "r"}},
 	} {
 		t.Run(fmt.Sprintf("%s %s %s", test.kind, test.field, test.value), func(t *testing.T) {
 			w := realWorld(t)
 			l, _, count := w.Locker(lockcore.Options{})
 			ask := func(wait time.Duration) (*lockcore.Lease, error) {
-				if test.kind == lockcore.KindExclusive {
+				if test.kind == event.KindExclusive {
 					return l.Acquire(t.Context(), "key", lockcore.Terms{Wait: wait})
 				}
 				le, _, err := l.Claim(t.Context(), "key", lockcore.Claim{Terms: lockcore.Terms{Wait: wait}})
@@ -252,7 +253,7 @@ func TestUnreadableKey(t *testing.T) {
 			}
 			_, err = l.Inspect(t.Context(), test.kind, "key")
 			unreadable("inspect", err)
-			if test.kind == lockcore.KindOnce {
+			if test.kind == event.KindOnce {
 				_, _, err = inspectRecord(t.Context(), l, "key")
 				unreadable("inspect the record", err)
 			}
@@ -289,11 +290,11 @@ func TestClearTellsTheHolder(t *testing.T) {
 		operator, _, _ := w.Locker(lockcore.Options{})
 		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{Lease: time.Hour}))
 		time.Sleep(2 * time.Second) // the Locker has subscribed by then
-		hash := storedNames(lockcore.KindExclusive, "k")[0]
+		hash := storedNames(event.KindExclusive, "k")[0]
 		if err := errors.Join(redistest.Unfold(t.Context(), w.Redis, hash), w.Redis.HSet(t.Context(), hash, "x", "junk").Err()); err != nil {
 			t.Fatal(err)
 		}
-		if err := operator.Clear(t.Context(), lockcore.KindExclusive, "k"); err != nil {
+		if err := operator.Clear(t.Context(), event.KindExclusive, "k"); err != nil {
 			t.Fatal(err)
 		}
 		start := time.Now()

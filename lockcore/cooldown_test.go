@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -48,7 +49,7 @@ func TestMinHold(t *testing.T) {
 				t.Errorf("%v, want BusyError with Remaining of at most 7s", err)
 			}
 		}
-		if h, err := other.Inspect(t.Context(), lockcore.KindExclusive, "k"); err != nil || h.State != lockcore.StateCooling || h.Remaining > 7*time.Second || h.Remaining < 6*time.Second {
+		if h, err := other.Inspect(t.Context(), event.KindExclusive, "k"); err != nil || h.State != lockcore.StateCooling || h.Remaining > 7*time.Second || h.Remaining < 6*time.Second {
 			t.Errorf("while it cools: %+v, %v", h, err)
 		}
 		wg.Wait()
@@ -135,7 +136,7 @@ func TestMinHoldClear(t *testing.T) {
 		l := w.Locker(lockcore.Options{})
 		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{MinHold: time.Hour}))
 		_ = le.Release(t.Context())
-		if err := l.Clear(t.Context(), lockcore.KindExclusive, "k"); err != nil {
+		if err := l.Clear(t.Context(), event.KindExclusive, "k"); err != nil {
 			t.Fatal(err)
 		}
 		_ = w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{Wait: lockcore.NoWait})).Release(t.Context())
@@ -225,7 +226,7 @@ func TestCoolingHasNoHolder(t *testing.T) {
 		_, after := l.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Second})
 		for when, err := range map[string]error{"before": <-before, "after": after} {
 			busy, ok := errors.AsType[*lockcore.BusyError](err)
-			if !ok || busy.Holder != (lockcore.Holder{}) || busy.HeldFor != 0 || busy.RetryAfter() != time.Minute || !strings.Contains(err.Error(), "it is kept for another") {
+			if !ok || busy.Holder != (event.Holder{}) || busy.HeldFor != 0 || busy.RetryAfter() != time.Minute || !strings.Contains(err.Error(), "it is kept for another") {
 				t.Errorf("a call that began %s the release: %v, %+v", when, err, busy)
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 )
@@ -86,26 +87,6 @@ func notRun(text string) error              { return &notRunError{text} }
 func (e *notRunError) Error() string        { return e.text }
 func (e *notRunError) Is(target error) bool { return target == ErrNotRun }
 
-// Holder describes the current or the last holder of a key. A field that is not known is empty.
-type Holder struct {
-	Locker      string // UUID, see Locker.ID; empty after the hold was released or completed
-	Host        string
-	PID         int
-	Task        string // see WithTask
-	Traceparent string // W3C trace context of the holder's span
-}
-
-func (h Holder) String() string {
-	if h.Host == "" {
-		return "unknown"
-	}
-	s := fmt.Sprintf("%s/%d", h.Host, h.PID)
-	if h.Task != "" {
-		s += fmt.Sprintf(" task %q", h.Task)
-	}
-	return s
-}
-
 // BusyError reports that another holder has the key, or that the key is not held but kept:
 //
 //   - reserved for a moment, for the first process in the remote queue, or
@@ -118,7 +99,7 @@ type BusyError struct {
 	//   - a reserved key: the last holder, or empty if this process does not know it
 	//   - a shared key: the holder of the share that was granted last; empty if the request was for
 	//     a share, and the share that ends first is cooling
-	Holder Holder
+	Holder event.Holder
 	// HeldFor is the time since the hold of a held key began, or since the first share of a shared
 	// key. It is 0 if Holder is empty.
 	HeldFor time.Duration
@@ -177,7 +158,7 @@ func (e *BusyError) text() string {
 	return fmt.Sprintf("held for %v by %v; if that has died it is free in %v", held, by, left)
 }
 
-func (e *BusyError) kept() bool { return e.Holder == Holder{} && e.HeldFor == 0 }
+func (e *BusyError) kept() bool { return e.Holder == event.Holder{} && e.HeldFor == 0 }
 
 // RetryAfter returns how long to wait before another try, from 1 s to 1 min. 1 s is the least that
 // a Retry-After header can express.
@@ -201,7 +182,7 @@ func (e *BusyError) ErrorType() string { return "busy" }
 // AbandonedError reports that an earlier run of the key ended without an outcome.
 type AbandonedError struct {
 	Key     string
-	Holder  Holder
+	Holder  event.Holder
 	HeldFor time.Duration // since that run began
 	Attempt int           // number of that run, from 1
 }

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -75,7 +76,7 @@ func TestErrorsRetryAfter(t *testing.T) {
 		{10 * s, 0, s}, // the key is reserved, or its lease is about to expire
 		{10 * s, -s, s},
 	} {
-		e := &lockcore.BusyError{Holder: lockcore.Holder{Host: "web-1"}, HeldFor: test.held, Remaining: test.left}
+		e := &lockcore.BusyError{Holder: event.Holder{Host: "web-1"}, HeldFor: test.held, Remaining: test.left}
 		if got := e.RetryAfter(); got != test.want {
 			t.Errorf("held for %v, %v left: %v, want %v", test.held, test.left, got, test.want)
 		}
@@ -89,7 +90,7 @@ func TestErrorsRetryAfter(t *testing.T) {
 
 // The text of an error names the key, the holder and the time held, on one line.
 func TestErrorsText(t *testing.T) {
-	holder := lockcore.Holder{Host: "web-1", PID: 7, Task: "task\n9"}
+	holder := event.Holder{Host: "web-1", PID: 7, Task: "task\n9"}
 	for _, test := range []struct {
 		err  error
 		want string
@@ -99,7 +100,7 @@ func TestErrorsText(t *testing.T) {
 		{&lockcore.BusyError{Key: "k", Holder: holder, HeldFor: time.Second, Local: true, Nested: true}, `"k" is busy: held for 1s by web-1/7 task "task\n9"; held by a nested call of this hold`},
 		{&lockcore.BusyError{Key: "k", Holder: holder, HeldFor: time.Second, Remaining: time.Minute, Shares: 3}, `"k" is busy: shares of weight 3 are held, a lease that blocks this call ends in 1m0s unless it is renewed; the last share was granted to web-1/7 task "task\n9"`},
 		{&lockcore.BusyError{Key: "k", Remaining: time.Hour}, `"k" is busy: its last run has ended, it is kept for another 1h0m0s`},
-		{&lockcore.AbandonedError{Key: "k", Holder: lockcore.Holder{Host: "h"}, Attempt: 2}, `"k" was abandoned: attempt 2 was begun 0s ago by h/0`},
+		{&lockcore.AbandonedError{Key: "k", Holder: event.Holder{Host: "h"}, Attempt: 2}, `"k" was abandoned: attempt 2 was begun 0s ago by h/0`},
 		{&lockcore.MismatchError{Key: "k"}, `"k" is running or abandoned with another`},
 		{&lockcore.MismatchError{Key: "k", Done: true}, `"k" is done with another`},
 	} {
@@ -133,9 +134,9 @@ func TestErrorsHolder(t *testing.T) {
 			}
 			_ = le.Release(t.Context())
 		}
-		hash := storedNames(lockcore.KindExclusive, "k")[0]
+		hash := storedNames(event.KindExclusive, "k")[0]
 		le := w.Must(l.Acquire(t.Context(), "k", noWait))
-		for who, want := range map[string]lockcore.Holder{
+		for who, want := range map[string]event.Holder{
 			"": {}, "junk": {}, "a\nb": {}, "h\nx\nt\np\nq": {Host: "h", Task: "t", Traceparent: "p\nq"}, "\n\n\n": {},
 		} {
 			ok(t, redistest.Unfold(t.Context(), w.Redis, hash))

@@ -5,24 +5,25 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
 // outcomes is an Observer that prints how each call ends, and ignores all other events.
 type outcomes struct{}
 
-func (outcomes) Start(ctx context.Context, a lockcore.Acquisition) context.Context {
+func (outcomes) Start(ctx context.Context, a event.Acquisition) context.Context {
 	fmt.Println("start:", a.Kind, a.Name)
 	return ctx
 }
 
-func (outcomes) Event(_ context.Context, e lockcore.Event) {
+func (outcomes) Event(_ context.Context, e event.Event) {
 	switch e := e.(type) {
-	case lockcore.Granted:
+	case event.Granted:
 		fmt.Println("granted, another holder was first:", e.Contended)
-	case lockcore.Refused:
+	case event.Refused:
 		fmt.Println("refused, busy:", errors.Is(e.Err, lockcore.ErrBusy))
-	case lockcore.Released:
+	case event.Released:
 		fmt.Println("released, lost:", e.Lost)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -22,13 +23,13 @@ func ExampleLocker_Inspect() {
 		panic(err)
 	}
 
-	h, err := locks.Inspect(ctx, lockcore.KindOnce, "charge:7")
+	h, err := locks.Inspect(ctx, event.KindOnce, "charge:7")
 	fmt.Println(h.State, "by", h.Holder.Task, "in attempt", h.Attempt, err)
 
 	if err := lease.Complete(ctx, []byte("receipt 17"), time.Hour); err != nil {
 		panic(err)
 	}
-	h, err = locks.Inspect(ctx, lockcore.KindOnce, "charge:7", lockcore.WithRecord)
+	h, err = locks.Inspect(ctx, event.KindOnce, "charge:7", lockcore.WithRecord)
 	fmt.Println(h.State, "with", string(h.Record.Data), err)
 	// Output:
 	// held by asynq:7f3a in attempt 1 <nil>

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -66,9 +67,9 @@ func ExampleLocker_Revoke() {
 	if err != nil {
 		panic(err)
 	}
-	h, err := locks.Inspect(ctx, lockcore.KindExclusive, "report")
+	h, err := locks.Inspect(ctx, event.KindExclusive, "report")
 	fmt.Println(h.State, h.Holder.Task, err)
-	fmt.Println(locks.Revoke(ctx, lockcore.KindExclusive, "report"))
+	fmt.Println(locks.Revoke(ctx, event.KindExclusive, "report"))
 	<-lease.Context().Done() // after about a second, the next renewal finds the revocation
 	fmt.Println(context.Cause(lease.Context()))
 	fmt.Println(lease.Release(ctx))

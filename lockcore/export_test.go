@@ -4,12 +4,13 @@ import (
 	"crypto/rand"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/backend/memory"
 )
 
 // ForgedTicket returns a ticket of a key with a token and an id that no grant has.
-func ForgedTicket(l *Locker, kind Kind, name string, token int64) string {
+func ForgedTicket(l *Locker, kind event.Kind, name string, token int64) string {
 	key := l.backend.Key(backend.Kind(kind), name)
 	return writeTicket(&key, ticketData{id: rand.Text(), token: token, keep: time.Minute})
 }

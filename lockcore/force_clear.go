@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
@@ -40,7 +41,7 @@ const EvenAlive ForceOption = 1
 //   - ErrChanged: the key no longer has the hold of seen
 //   - an error that names the state if seen is not held. Each share of a shared key ends with its
 //     own lease.
-func (l *Locker) ForceClear(ctx context.Context, kind Kind, key string, seen Holding, o ...ForceOption) error {
+func (l *Locker) ForceClear(ctx context.Context, kind event.Kind, key string, seen Holding, o ...ForceOption) error {
 	k, err := l.operatorKey(ctx, kind, key)
 	if err != nil {
 		return err
@@ -74,7 +75,7 @@ func (l *Locker) ForceClear(ctx context.Context, kind Kind, key string, seen Hol
 	case reply.Outcome == backend.ClearHeld:
 		return fmt.Errorf("%w: %q is held by %v, which has just renewed its lease", ErrAlive, key, seen.Holder)
 	}
-	l.report(ctx, ForceCleared{Kind: kind, Key: key, Holder: seen.Holder, Token: seen.Token, EvenAlive: evenAlive})
+	l.report(ctx, event.ForceCleared{Kind: kind, Key: key, Holder: seen.Holder, Token: seen.Token, EvenAlive: evenAlive})
 	return nil
 }
 

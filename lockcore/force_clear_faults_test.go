@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -20,7 +21,7 @@ func TestForceClearAfterOutage(t *testing.T) {
 			l, faults, _ := w.Locker(lockcore.Options{})
 			operator, theirs, _ := w.Locker(lockcore.Options{})
 			le := w.Must(l.Acquire(t.Context(), "k", noWait))
-			h, err := operator.Inspect(t.Context(), lockcore.KindExclusive, "k")
+			h, err := operator.Inspect(t.Context(), event.KindExclusive, "k")
 			ok(t, err)
 			time.Sleep(5 * time.Second)
 			faults.Down()
@@ -28,7 +29,7 @@ func TestForceClearAfterOutage(t *testing.T) {
 			time.Sleep(away)
 			faults.Heal()
 			theirs.Heal()
-			wantErr(t, "ForceClear", operator.ForceClear(t.Context(), lockcore.KindExclusive, "k", h), lockcore.ErrAlive)
+			wantErr(t, "ForceClear", operator.ForceClear(t.Context(), event.KindExclusive, "k", h), lockcore.ErrAlive)
 			ok(t, context.Cause(le.Context()))
 			ok(t, le.Release(t.Context()))
 		})
@@ -46,9 +47,9 @@ func TestForceClearRenewalLost(t *testing.T) {
 		ok(t, le.Extend(t.Context(), 30*time.Second)) // Faults learns the name of the script
 		time.Sleep(5 * time.Second)
 		<-faults.LoseRequest(faulty.Script("renew")).Struck()
-		h, err := operator.Inspect(t.Context(), lockcore.KindExclusive, "k")
+		h, err := operator.Inspect(t.Context(), event.KindExclusive, "k")
 		ok(t, err)
-		wantErr(t, "ForceClear", operator.ForceClear(t.Context(), lockcore.KindExclusive, "k", h), lockcore.ErrAlive)
+		wantErr(t, "ForceClear", operator.ForceClear(t.Context(), event.KindExclusive, "k", h), lockcore.ErrAlive)
 		ok(t, context.Cause(le.Context()))
 		ok(t, le.Release(t.Context()))
 	})
@@ -63,7 +64,7 @@ func TestForceClearSlowClock(t *testing.T) {
 		operator, _, _ := w.Locker(lockcore.Options{})
 		w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{Lease: longLease, MaxHold: time.Minute}))
 		time.Sleep(2 * time.Minute)
-		h, err := operator.Inspect(t.Context(), lockcore.KindExclusive, "k")
+		h, err := operator.Inspect(t.Context(), event.KindExclusive, "k")
 		ok(t, err)
 		look, stop := time.Now(), make(chan struct{})
 		defer close(stop)
@@ -77,7 +78,7 @@ func TestForceClearSlowClock(t *testing.T) {
 				}
 			}
 		}()
-		ok(t, operator.ForceClear(t.Context(), lockcore.KindExclusive, "k", h))
+		ok(t, operator.ForceClear(t.Context(), event.KindExclusive, "k", h))
 	})
 }
 
@@ -100,7 +101,7 @@ func TestForceClearTicketBesideRenewal(t *testing.T) {
 		renewal.Deliver()
 		<-renewal.Replied()
 		time.Sleep(20 * time.Second)
-		if h, err := operator.Inspect(t.Context(), lockcore.KindExclusive, "k"); err != nil || h.NoRenew {
+		if h, err := operator.Inspect(t.Context(), event.KindExclusive, "k"); err != nil || h.NoRenew {
 			t.Errorf("NoRenew is %v, %v", h.NoRenew, err)
 		}
 		ok(t, le.Release(t.Context()))

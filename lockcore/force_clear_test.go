@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
@@ -25,14 +26,14 @@ type forced struct {
 // forceEvents collects the events of ForceClear.
 type forceEvents struct {
 	mu  sync.Mutex
-	all []lockcore.ForceCleared
+	all []event.ForceCleared
 }
 
-func (*forceEvents) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
-func (*forceEvents) Traceparent(context.Context) string                                { return "" }
+func (*forceEvents) Start(ctx context.Context, _ event.Acquisition) context.Context { return ctx }
+func (*forceEvents) Traceparent(context.Context) string                             { return "" }
 
-func (f *forceEvents) Event(_ context.Context, e lockcore.Event) {
-	if e, is := e.(lockcore.ForceCleared); is {
+func (f *forceEvents) Event(_ context.Context, e event.Event) {
+	if e, is := e.(event.ForceCleared); is {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.all = append(f.all, e)
@@ -61,14 +62,14 @@ func forcing(t *testing.T, test func(f *forced)) {
 	})
 }
 
-func (f *forced) see(kind lockcore.Kind) lockcore.Holding {
+func (f *forced) see(kind event.Kind) lockcore.Holding {
 	f.Helper()
 	h, err := f.operator.Inspect(f.Context(), kind, "k")
 	ok(f.T, err)
 	return h
 }
 
-func (f *forced) force(kind lockcore.Kind, o ...lockcore.ForceOption) error {
+func (f *forced) force(kind event.Kind, o ...lockcore.ForceOption) error {
 	f.Helper()
 	return f.operator.ForceClear(f.Context(), kind, "k", f.see(kind), o...)
 }
@@ -81,12 +82,12 @@ func (f *forced) acquire(l *lockcore.Locker, t lockcore.Terms) *lockcore.Lease {
 }
 
 // waiting returns the lease of a call of the other process that waits for the key.
-func (f *forced) waiting(kind lockcore.Kind) <-chan *lockcore.Lease {
+func (f *forced) waiting(kind event.Kind) <-chan *lockcore.Lease {
 	got := make(chan *lockcore.Lease, 1)
 	go func() {
 		var le *lockcore.Lease
 		var err error
-		if kind == lockcore.KindOnce {
+		if kind == event.KindOnce {
 			le, _, err = f.other.Claim(f.Context(), "k", lockcore.Claim{Terms: lockcore.Terms{Wait: 2 * time.Hour}})
 		} else {
 			le, err = f.other.Acquire(f.Context(), "k", lockcore.Terms{Wait: 2 * time.Hour})
@@ -123,9 +124,9 @@ func TestForceClearDead(t *testing.T) {
 		granted := time.Now()
 		le := f.acquire(f.holder, lockcore.Terms{Lease: longLease, MaxHold: time.Minute}) // the renewals end with MaxHold, as with the process
 		time.Sleep(2 * time.Minute)
-		ok(f.T, f.operator.Revoke(f.Context(), lockcore.KindExclusive, "k")) // frees no key
-		got := f.waiting(lockcore.KindExclusive)
-		ok(f.T, f.force(lockcore.KindExclusive))
+		ok(f.T, f.operator.Revoke(f.Context(), event.KindExclusive, "k")) // frees no key
+		got := f.waiting(event.KindExclusive)
+		ok(f.T, f.force(event.KindExclusive))
 		f.within("cleared", granted, silence, silence+time.Minute)
 		next := <-got
 		f.within("acquired", granted, silence, silence+time.Minute)
@@ -135,12 +136,12 @@ func TestForceClearDead(t *testing.T) {
 		if err := le.Release(f.Context()); !errors.Is(err, lockcore.ErrMaxHold) {
 			f.Errorf("the late release: %v", err)
 		}
-		if h := f.see(lockcore.KindExclusive); h.State != lockcore.StateHeld || h.Holder.Locker != f.other.ID() {
+		if h := f.see(event.KindExclusive); h.State != lockcore.StateHeld || h.Holder.Locker != f.other.ID() {
 			f.Errorf("after the late release: %+v", h)
 		}
 		ok(f.T, next.Release(f.Context()))
 		events := f.events.all
-		if len(events) != 1 || events[0].Key != "k" || events[0].Kind != lockcore.KindExclusive || events[0].Holder.Locker != f.holder.ID() || events[0].Token != le.Token() || events[0].EvenAlive {
+		if len(events) != 1 || events[0].Key != "k" || events[0].Kind != event.KindExclusive || events[0].Holder.Locker != f.holder.ID() || events[0].Token != le.Token() || events[0].EvenAlive {
 			f.Errorf("events %+v", events)
 		}
 	})
@@ -163,11 +164,11 @@ func TestForceClearAlive(t *testing.T) {
 				for range 5 {
 					time.Sleep(17 * time.Minute)
 					start := time.Now()
-					wantErr(f.T, "ForceClear", f.force(lockcore.KindExclusive), lockcore.ErrAlive)
+					wantErr(f.T, "ForceClear", f.force(event.KindExclusive), lockcore.ErrAlive)
 					f.within("refused", start, 0, silence+time.Minute)
 				}
 				ok(f.T, context.Cause(le.Context()))
-				if h := f.see(lockcore.KindExclusive); h.State != lockcore.StateHeld || h.Token != le.Token() {
+				if h := f.see(event.KindExclusive); h.State != lockcore.StateHeld || h.Token != le.Token() {
 					f.Errorf("the key is %+v", h)
 				}
 				ok(f.T, le.Release(f.Context()))
@@ -181,9 +182,9 @@ func TestForceClearAlive(t *testing.T) {
 func TestForceClearEvenAlive(t *testing.T) {
 	forcing(t, func(f *forced) {
 		le := f.acquire(f.holder, lockcore.Terms{Lease: longLease})
-		got := f.waiting(lockcore.KindExclusive)
+		got := f.waiting(event.KindExclusive)
 		start := time.Now()
-		ok(f.T, f.force(lockcore.KindExclusive, lockcore.EvenAlive))
+		ok(f.T, f.force(event.KindExclusive, lockcore.EvenAlive))
 		<-le.Context().Done()
 		next := <-got
 		f.within("lost and acquired", start, 0, 10*time.Millisecond)
@@ -205,25 +206,25 @@ func TestForceClearEvenAlive(t *testing.T) {
 func TestForceClearChanged(t *testing.T) {
 	forcing(t, func(f *forced) {
 		first := f.acquire(f.holder, lockcore.Terms{Lease: longLease})
-		seen := f.see(lockcore.KindExclusive)
+		seen := f.see(event.KindExclusive)
 		force := func() error {
-			return f.operator.ForceClear(f.Context(), lockcore.KindExclusive, "k", seen, lockcore.EvenAlive)
+			return f.operator.ForceClear(f.Context(), event.KindExclusive, "k", seen, lockcore.EvenAlive)
 		}
 		ok(f.T, first.Release(f.Context()))
 		wantErr(f.T, "of a free key", force(), lockcore.ErrChanged)
 		second := f.acquire(f.other, lockcore.Terms{Lease: longLease})
 		wantErr(f.T, "of another holder", force(), lockcore.ErrChanged)
-		wantErr(f.T, "of another holder, not EvenAlive", f.operator.ForceClear(f.Context(), lockcore.KindExclusive, "k", seen), lockcore.ErrChanged)
+		wantErr(f.T, "of another holder, not EvenAlive", f.operator.ForceClear(f.Context(), event.KindExclusive, "k", seen), lockcore.ErrChanged)
 		go func() { // while ForceClear waits
 			time.Sleep(time.Minute)
 			ok(f.T, second.Release(f.Context()))
 		}()
-		wantErr(f.T, "of a key that is released meanwhile", f.force(lockcore.KindExclusive), lockcore.ErrChanged)
-		if err := f.force(lockcore.KindExclusive); err == nil || !strings.Contains(err.Error(), `"k" is free, must be held`) {
+		wantErr(f.T, "of a key that is released meanwhile", f.force(event.KindExclusive), lockcore.ErrChanged)
+		if err := f.force(event.KindExclusive); err == nil || !strings.Contains(err.Error(), `"k" is free, must be held`) {
 			f.Errorf("a free key: %v", err)
 		}
 		share := f.acquire(f.holder, lockcore.Terms{Limit: 2})
-		if err := f.force(lockcore.KindExclusive, lockcore.EvenAlive); err == nil || !strings.Contains(err.Error(), `"k" is shared, must be held by a call that has it alone`) {
+		if err := f.force(event.KindExclusive, lockcore.EvenAlive); err == nil || !strings.Contains(err.Error(), `"k" is shared, must be held by a call that has it alone`) {
 			f.Errorf("a share: %v", err)
 		}
 		ok(f.T, share.Release(f.Context()))
@@ -241,14 +242,14 @@ func TestForceClearOnce(t *testing.T) {
 		}
 		le, err := claim(f.holder, lockcore.Claim{AtMostOnce: true})
 		ok(f.T, err)
-		ok(f.T, f.force(lockcore.KindOnce, lockcore.EvenAlive))
-		if h := f.see(lockcore.KindOnce); h.State != lockcore.StateAbandoned || h.Attempt != 1 || h.Holder.Locker != f.holder.ID() {
+		ok(f.T, f.force(event.KindOnce, lockcore.EvenAlive))
+		if h := f.see(event.KindOnce); h.State != lockcore.StateAbandoned || h.Attempt != 1 || h.Holder.Locker != f.holder.ID() {
 			f.Errorf("the key is %+v", h)
 		}
 		_, err = claim(f.other, lockcore.Claim{AtMostOnce: true})
 		wantErr(f.T, "AtMostOnce", err, lockcore.ErrAbandoned)
 		_ = le.Abandon(f.Context())
-		got := f.waiting(lockcore.KindOnce)
+		got := f.waiting(event.KindOnce)
 		if next := <-got; !next.Abandoned() || next.Attempt() != 2 || next.Token() <= le.Token() {
 			f.Errorf("the next run has attempt %d, token %d after %d", next.Attempt(), next.Token(), le.Token())
 		} else {
@@ -263,11 +264,11 @@ func TestForceClearUnrenewed(t *testing.T) {
 	forcing(t, func(f *forced) {
 		le := f.acquire(f.holder, lockcore.Terms{Lease: longLease, NoRenew: true})
 		time.Sleep(50 * time.Minute)
-		if h := f.see(lockcore.KindExclusive); !h.NoRenew || h.Lease != longLease || h.Remaining != 10*time.Minute || h.Holder.PID == 0 {
+		if h := f.see(event.KindExclusive); !h.NoRenew || h.Lease != longLease || h.Remaining != 10*time.Minute || h.Holder.PID == 0 {
 			f.Errorf("with NoRenew: %+v", h)
 		}
-		wantErr(f.T, "NoRenew", f.force(lockcore.KindExclusive), lockcore.ErrAlive)
-		ok(f.T, f.force(lockcore.KindExclusive, lockcore.EvenAlive))
+		wantErr(f.T, "NoRenew", f.force(event.KindExclusive), lockcore.ErrAlive)
+		ok(f.T, f.force(event.KindExclusive, lockcore.EvenAlive))
 		<-le.Context().Done()
 		wantErr(f.T, "Release", le.Release(f.Context()), lockcore.ErrLost)
 	})
@@ -279,18 +280,18 @@ func TestForceClearHandedOver(t *testing.T) {
 	forcing(t, func(f *forced) {
 		ticket := ticketOf(f.T, f.acquire(f.holder, lockcore.Terms{}), longLease)
 		time.Sleep(50 * time.Minute)
-		if h := f.see(lockcore.KindExclusive); !h.NoRenew {
+		if h := f.see(event.KindExclusive); !h.NoRenew {
 			f.Errorf("handed over: %+v", h)
 		}
-		wantErr(f.T, "handed over", f.force(lockcore.KindExclusive), lockcore.ErrAlive)
+		wantErr(f.T, "handed over", f.force(event.KindExclusive), lockcore.ErrAlive)
 		le, err := f.other.Adopt(f.Context(), ticket, lockcore.Terms{})
 		ok(f.T, err)
-		if h := f.see(lockcore.KindExclusive); h.NoRenew {
+		if h := f.see(event.KindExclusive); h.NoRenew {
 			f.Errorf("adopted: %+v", h)
 		}
-		wantErr(f.T, "adopted", f.force(lockcore.KindExclusive), lockcore.ErrAlive)
+		wantErr(f.T, "adopted", f.force(event.KindExclusive), lockcore.ErrAlive)
 		ticket = ticketOf(f.T, le, longLease)
-		ok(f.T, f.force(lockcore.KindExclusive, lockcore.EvenAlive))
+		ok(f.T, f.force(event.KindExclusive, lockcore.EvenAlive))
 		_, err = f.other.Adopt(f.Context(), ticket, lockcore.Terms{})
 		wantErr(f.T, "Adopt", err, lockcore.ErrLost)
 	})
@@ -310,7 +311,7 @@ func TestForceClearTicketFailed(t *testing.T) {
 		faults.Heal()
 		unrenewed := func(want bool) {
 			t.Helper()
-			h, err := other.Inspect(t.Context(), lockcore.KindExclusive, "k")
+			h, err := other.Inspect(t.Context(), event.KindExclusive, "k")
 			if ok(t, err); h.NoRenew != want {
 				t.Errorf("NoRenew is %v, want %v: %+v", h.NoRenew, want, h)
 			}
@@ -328,12 +329,12 @@ func TestForceClearCanceled(t *testing.T) {
 		le := f.acquire(f.holder, lockcore.Terms{Lease: longLease})
 		why := errors.New("why")
 		ctx, cancel := context.WithCancelCause(f.Context())
-		seen := f.see(lockcore.KindExclusive)
+		seen := f.see(event.KindExclusive)
 		time.AfterFunc(time.Second, func() { cancel(why) })
-		wantErr(f.T, "ctx", f.operator.ForceClear(ctx, lockcore.KindExclusive, "k", seen), why)
+		wantErr(f.T, "ctx", f.operator.ForceClear(ctx, event.KindExclusive, "k", seen), why)
 		time.AfterFunc(time.Second, func() { _ = f.operator.Close(context.Background()) })
 		start := time.Now()
-		wantErr(f.T, "Close", f.operator.ForceClear(f.Context(), lockcore.KindExclusive, "k", seen), lockcore.ErrUnavailable)
+		wantErr(f.T, "Close", f.operator.ForceClear(f.Context(), event.KindExclusive, "k", seen), lockcore.ErrUnavailable)
 		f.within("ended", start, time.Second, 3*time.Second)
 		ok(f.T, le.Release(f.Context()))
 	})
@@ -347,12 +348,12 @@ func TestForceClearReplyLost(t *testing.T) {
 		operator, faults, _ := w.Locker(lockcore.Options{})
 		other, _, _ := w.Locker(lockcore.Options{})
 		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{Lease: longLease}))
-		seen, err := operator.Inspect(t.Context(), lockcore.KindExclusive, "k")
+		seen, err := operator.Inspect(t.Context(), event.KindExclusive, "k")
 		ok(t, err)
 		f := faults.CutReply(faulty.Script("force_clear"))
 		ended := make(chan error, 1)
 		go func() {
-			ended <- operator.ForceClear(t.Context(), lockcore.KindExclusive, "k", seen, lockcore.EvenAlive)
+			ended <- operator.ForceClear(t.Context(), event.KindExclusive, "k", seen, lockcore.EvenAlive)
 		}()
 		next := w.Must(other.Acquire(t.Context(), "k", lockcore.Terms{Wait: 10 * time.Second}))
 		ok(t, <-ended)
@@ -382,9 +383,9 @@ func TestForceClearReal(t *testing.T) {
 	start := time.Now()
 	ends := make(chan error, 1)
 	force := func(key string) error {
-		seen, err := operator.Inspect(t.Context(), lockcore.KindExclusive, key)
+		seen, err := operator.Inspect(t.Context(), event.KindExclusive, key)
 		ok(t, err)
-		return operator.ForceClear(t.Context(), lockcore.KindExclusive, key, seen)
+		return operator.ForceClear(t.Context(), event.KindExclusive, key, seen)
 	}
 	go func() { ends <- force("alive") }()
 	ok(t, force("dead"))

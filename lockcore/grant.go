@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
@@ -245,7 +246,7 @@ func (g *grant) afterLoss(h *hold, cause error) {
 			g.queue.closeShare(g.share)
 		}
 		g.queue.loseGrant(g)
-		h.emit(Lost{Cause: cause})
+		h.emit(event.Lost{Cause: cause})
 	}
 }
 
@@ -286,7 +287,7 @@ func (g *grant) countNoReply(sent time.Time, err error) {
 	}
 	g.mu.Unlock()
 	if first {
-		h.emit(RenewFailed{Err: err})
+		h.emit(event.RenewFailed{Err: err})
 	}
 }
 

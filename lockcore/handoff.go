@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
@@ -119,12 +120,14 @@ func (h *hold) releaseAsync(e outcome) {
 		switch {
 		case err != nil:
 		case !reply.Released: // the data of the hold has expired, or another run has begun
-			g.l.shielded(func() { g.l.report(h.callCtx, CompletionFailed{Err: ErrLost}) })
+			g.l.shielded(func() { g.l.report(h.callCtx, event.CompletionFailed{Err: ErrLost}) })
 		default:
-			g.l.shielded(func() { g.l.report(h.callCtx, CompletionStored{}) })
+			g.l.shielded(func() { g.l.report(h.callCtx, event.CompletionStored{}) })
 		}
 		return err
-	}, func(err error) { g.l.shielded(func() { g.l.report(h.callCtx, CompletionFailed{Err: translate(err)}) }) })
+	}, func(err error) {
+		g.l.shielded(func() { g.l.report(h.callCtx, event.CompletionFailed{Err: translate(err)}) })
+	})
 }
 
 // releaseAsync makes the backend retry the release or the abandonment of a hold until the end of

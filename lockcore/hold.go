@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/access"
 )
 
@@ -47,8 +48,8 @@ type eventLog struct {
 
 	mu                     sync.Mutex
 	granted, lost, overrun bool
-	closed                 bool  // Released was emitted
-	earlyLoss              Event // Lost, if it came before Granted
+	closed                 bool        // Released was emitted
+	earlyLoss              event.Event // Lost, if it came before Granted
 }
 
 // firstLease returns the lease of the first run.
@@ -113,7 +114,7 @@ func (h *hold) causeLocked() error {
 
 // emit passes an event of this hold to the Observer. It emits Lost and Overrun at most once each,
 // and no event after Released.
-func (h *hold) emit(e Event) {
+func (h *hold) emit(e event.Event) {
 	obs, t := h.grant.l.observer, h.events
 	if t == nil {
 		return
@@ -124,14 +125,14 @@ func (h *hold) emit(e Event) {
 		return
 	}
 	switch e := e.(type) {
-	case Granted:
+	case event.Granted:
 		t.granted = true
 		obs.Event(h.callCtx, e)
 		if t.earlyLoss != nil {
 			h.emitShielded(t.earlyLoss)
 		}
 		return
-	case Lost:
+	case event.Lost:
 		if t.lost {
 			return
 		}
@@ -140,19 +141,19 @@ func (h *hold) emit(e Event) {
 			t.earlyLoss = e
 			return
 		}
-	case Overrun:
+	case event.Overrun:
 		if t.overrun {
 			return
 		}
 		t.overrun = true
-	case Released:
+	case event.Released:
 		if e.Lost != nil && !t.lost { // the handler returned after the loss, before Lost was emitted
-			h.emitShielded(Lost{Cause: e.Lost})
+			h.emitShielded(event.Lost{Cause: e.Lost})
 		}
 		t.closed = true
 	}
 	switch e.(type) {
-	case Lost, Overrun, RenewFailed:
+	case event.Lost, event.Overrun, event.RenewFailed:
 		h.emitShielded(e)
 	default:
 		obs.Event(h.callCtx, e)
@@ -161,14 +162,14 @@ func (h *hold) emit(e Event) {
 
 // emitShielded emits an event that usually comes from a goroutine of the Locker. A panic of the
 // Observer is recovered and counted.
-func (h *hold) emitShielded(e Event) {
+func (h *hold) emitShielded(e event.Event) {
 	h.grant.l.shielded(func() { h.grant.l.observer.Event(h.callCtx, e) })
 }
 
 // checkOverrun emits Overrun if the handler runs although its ctx has ended.
 func (h *hold) checkOverrun() {
 	if h.Err() != nil {
-		h.emit(Overrun{Cause: context.Cause(h)})
+		h.emit(event.Overrun{Cause: context.Cause(h)})
 	}
 }
 
@@ -196,7 +197,7 @@ func (h *hold) validLocked() bool { return !h.closed && !h.lost && h.leftLocked(
 //   - late reports whether the handler continued to run after the loss of the lease.
 //
 // The outcome is decided here, before any command is sent. So a later reply does not change it.
-func (h *hold) endRun(n *nested) (last, expired, late bool, r Released) {
+func (h *hold) endRun(n *nested) (last, expired, late bool, r event.Released) {
 	e := &h.entry
 	h.grant.mu.Lock()
 	if n != nil {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
@@ -14,7 +15,7 @@ const maxTaskLen = 128
 type taskKey struct{}
 
 // WithTask returns a ctx that names the task of the caller, such as an asynq task ID or a request
-// ID. Other callers see it in [Holder].Task. The backend stores at most 128 bytes of it with the
+// ID. Other callers see it in [event.Holder].Task. The backend stores at most 128 bytes of it with the
 // hold, without control characters.
 func WithTask(ctx context.Context, task string) context.Context {
 	return context.WithValue(ctx, taskKey{}, oneLine(task))
@@ -42,7 +43,7 @@ func thisProcess() string {
 }
 
 // holderOf parses the text of a holder. locker is the UUID of its Locker, or empty.
-func holderOf(locker, text string) Holder {
+func holderOf(locker, text string) event.Holder {
 	h := backend.ParseHolder(text)
-	return Holder{Locker: locker, Host: h.Host, PID: h.PID, Task: h.Task, Traceparent: h.Traceparent}
+	return event.Holder{Locker: locker, Host: h.Host, PID: h.PID, Task: h.Task, Traceparent: h.Traceparent}
 }

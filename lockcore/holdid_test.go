@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -105,7 +106,7 @@ func TestGrantedAt(t *testing.T) {
 		got := make(chan *lockcore.Lease)
 		go func() { got <- w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{})) }()
 		time.Sleep(2 * time.Millisecond) // within a batch
-		h, err := l.Inspect(t.Context(), lockcore.KindExclusive, "k")
+		h, err := l.Inspect(t.Context(), event.KindExclusive, "k")
 		if err != nil || !h.GrantedAt.Equal(start) {
 			t.Errorf("Inspect: %v, %v; want %v", h.GrantedAt, err, start)
 		}

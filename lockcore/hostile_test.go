@@ -8,14 +8,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
 // quiet is an Observer that does nothing.
 type quiet struct{}
 
-func (quiet) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
-func (quiet) Event(context.Context, lockcore.Event)                             {}
+func (quiet) Start(ctx context.Context, _ event.Acquisition) context.Context { return ctx }
+func (quiet) Event(context.Context, event.Event)                             {}
 
 // hangs is an Observer whose Traceparent hangs.
 type hangs struct {

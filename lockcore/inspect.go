@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
@@ -40,7 +41,7 @@ type Holding struct {
 	//   - an abandoned key, or with Died: the last holder
 	//   - a done key: the holder that completed it
 	//   - otherwise empty
-	Holder Holder
+	Holder event.Holder
 	// GrantedAt is the start of the hold that has the key, had it last, or completed it, by the
 	// clock of the backend. After a hand-off it is up to 5 ms too early. It is zero if no hold is
 	// remembered.
@@ -81,7 +82,7 @@ type Holding struct {
 type Share struct {
 	Limit     int // see Terms.Limit
 	Weight    int
-	Holder    Holder
+	Holder    event.Holder
 	HeldFor   time.Duration // since its hold began
 	Remaining time.Duration // of its lease if it is not renewed, or of MinHold
 	Cooling   bool          // it was released, and its weight counts for the rest of MinHold
@@ -106,7 +107,7 @@ const WithRecord InspectOption = 1
 //   - ErrRecord if the data of the key cannot be read
 //   - ErrUnavailable, also after Close
 //   - [context.Cause] if ctx has ended before
-func (l *Locker) Inspect(ctx context.Context, kind Kind, key string, o ...InspectOption) (Holding, error) {
+func (l *Locker) Inspect(ctx context.Context, kind event.Kind, key string, o ...InspectOption) (Holding, error) {
 	k, err := l.operatorKey(ctx, kind, key)
 	if err != nil {
 		return Holding{}, err
@@ -159,7 +160,7 @@ func noRenew(s *backend.Status) bool {
 //   - A process that is not subscribed yet cancels it when it subscribes.
 //   - If the notification is lost, a renewed lease is canceled with its next renewal. A lease with
 //     NoRenew is canceled when the process subscribes again, or at its end.
-func (l *Locker) Revoke(ctx context.Context, kind Kind, key string) error {
+func (l *Locker) Revoke(ctx context.Context, kind event.Kind, key string) error {
 	k, err := l.operatorKey(ctx, kind, key)
 	if err != nil {
 		return err
@@ -178,7 +179,7 @@ func (l *Locker) Revoke(ctx context.Context, kind Kind, key string) error {
 // With seen, a result of Inspect, Clear acts only if no run of the key has begun or been completed
 // since. Otherwise it changes nothing and returns an error that satisfies ErrChanged. For a key
 // whose data cannot be read, pass the zero Holding, which Inspect returns with ErrRecord.
-func (l *Locker) Clear(ctx context.Context, kind Kind, key string, seen ...Holding) error {
+func (l *Locker) Clear(ctx context.Context, kind event.Kind, key string, seen ...Holding) error {
 	k, err := l.operatorKey(ctx, kind, key)
 	if err != nil {
 		return err
@@ -205,8 +206,8 @@ func (l *Locker) Clear(ctx context.Context, kind Kind, key string, seen ...Holdi
 }
 
 // operatorKey checks the arguments of an operator's call.
-func (l *Locker) operatorKey(ctx context.Context, kind Kind, key string) (backend.Key, error) {
-	if kind != KindExclusive && kind != KindOnce {
+func (l *Locker) operatorKey(ctx context.Context, kind event.Kind, key string) (backend.Key, error) {
+	if kind != event.KindExclusive && kind != event.KindOnce {
 		return backend.Key{}, fmt.Errorf("lockcore: kind is %v, must be KindExclusive or KindOnce", kind)
 	}
 	if err := checkKey(key); err != nil {

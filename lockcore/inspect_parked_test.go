@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -15,7 +16,7 @@ func TestInspectParked(t *testing.T) {
 		w := newWorld(t)
 		onRedis, _, _ := w.Locker(lockcore.Options{})
 		for name, l := range map[string]*lockcore.Locker{"redis": onRedis, "memory": memoryLocker(t, lockcore.Options{})} {
-			inspect := func(kind lockcore.Kind, want lockcore.Holding) {
+			inspect := func(kind event.Kind, want lockcore.Holding) {
 				t.Helper()
 				h, err := l.Inspect(t.Context(), kind, "k")
 				if err != nil || h.Parked != want.Parked || h.ParkedFor != want.ParkedFor || h.OldestParked != want.OldestParked {
@@ -32,13 +33,13 @@ func TestInspectParked(t *testing.T) {
 				time.Sleep(time.Second)
 			}
 			parked := lockcore.Holding{Parked: 2, ParkedFor: 2 * time.Second, OldestParked: "eu/default/2"}
-			inspect(lockcore.KindExclusive, parked)
-			inspect(lockcore.KindOnce, lockcore.Holding{})
+			inspect(event.KindExclusive, parked)
+			inspect(event.KindOnce, lockcore.Holding{})
 			ok(t, le.Release(t.Context()))
-			inspect(lockcore.KindExclusive, parked)
+			inspect(event.KindExclusive, parked)
 			_, err := b.Unpark(t.Context(), backend.UnparkRequest{Key: &key, Remove: []string{"eu/default/2"}})
 			ok(t, err)
-			inspect(lockcore.KindExclusive, lockcore.Holding{Parked: 1, ParkedFor: time.Second, OldestParked: "eu/default/1"})
+			inspect(event.KindExclusive, lockcore.Holding{Parked: 1, ParkedFor: time.Second, OldestParked: "eu/default/1"})
 		}
 	})
 }

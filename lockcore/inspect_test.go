@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -36,7 +37,7 @@ func TestLook(t *testing.T) {
 			if sent := count.Commands(); !slices.Equal(sent, []string{"inspect"}) {
 				t.Errorf("sent %v", sent)
 			}
-			if i, err := other.Inspect(t.Context(), lockcore.KindOnce, "k"); err != nil || !reflect.DeepEqual(i, h) {
+			if i, err := other.Inspect(t.Context(), event.KindOnce, "k"); err != nil || !reflect.DeepEqual(i, h) {
 				t.Errorf("Inspect: %+v, %v; with WithRecord: %+v", i, err, h)
 			}
 			return rec
@@ -137,7 +138,7 @@ func TestLookRecords(t *testing.T) {
 		if err := w.Must(le, err).Complete(t.Context(), []byte(strings.Repeat("x", 1<<20)), time.Hour); err != nil {
 			t.Fatal(err)
 		}
-		key := backend.Key{Kind: backend.KindOnce, Name: "k", Stored: storedNames(lockcore.KindOnce, "k")}
+		key := backend.Key{Kind: backend.KindOnce, Name: "k", Stored: storedNames(event.KindOnce, "k")}
 		for part, want := range map[backend.RecordPart]int{backend.NoRecord: 12, backend.WholeRecord: 13} {
 			reply, err := new(wire.Sender).Inspect(&key, part).Run(t.Context(), w.Redis)
 			if n := len(wire.Elements(reply)); err != nil || n != want {

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 )
@@ -183,7 +184,7 @@ func (le *Lease) Complete(ctx context.Context, record []byte, keep time.Duration
 		return ErrReleased
 	}
 	if le.h.grant.queue.key.Kind != backend.KindOnce || keep < time.Second || keep > maxKeep {
-		err := fmt.Errorf("lockcore: Complete: kind of key is %s, keep is %v; must be once, and between 1s and %v", Kind(le.h.grant.queue.key.Kind), keep, maxKeep)
+		err := fmt.Errorf("lockcore: Complete: kind of key is %s, keep is %v; must be once, and between 1s and %v", event.Kind(le.h.grant.queue.key.Kind), keep, maxKeep)
 		return errtext.Join(err, le.Release(ctx))
 	}
 	return le.end(ctx, outcome{completed: true, record: record, keep: keep})
@@ -230,12 +231,12 @@ func (le *Lease) end(ctx context.Context, e outcome) error {
 	}()
 	handed, r.Stale, r.Err = h.end(ctx, e, r.Lost == nil && !expired, h.grantedAt().Add(r.Held)) //planted:handed-off-if-kept
 	if late {
-		h.emit(Lost{Cause: r.Lost})
-		h.emit(Overrun{Cause: r.Lost})
+		h.emit(event.Lost{Cause: r.Lost})
+		h.emit(event.Overrun{Cause: r.Lost})
 	}
 	if (r.Stale || expired && r.Err != nil) && r.Lost == nil {
 		r.Lost = ErrLost
-		h.emit(Lost{Cause: ErrLost})
+		h.emit(event.Lost{Cause: ErrLost})
 	}
 	if l.observer != nil {
 		h.emit(r)

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -323,10 +324,10 @@ func TestLeaseAbandoned(t *testing.T) {
 		if !errors.As(err, &abandoned) || abandoned.Attempt != 1 || abandoned.Holder.Task != "task-7" || abandoned.HeldFor < time.Minute {
 			t.Fatalf("%v: %+v", err, abandoned)
 		}
-		if h, err := l.Inspect(t.Context(), lockcore.KindOnce, "k"); err != nil || h.State != lockcore.StateAbandoned {
+		if h, err := l.Inspect(t.Context(), event.KindOnce, "k"); err != nil || h.State != lockcore.StateAbandoned {
 			t.Errorf("after Abandon: %+v, %v", h, err)
 		}
-		if err := l.Clear(t.Context(), lockcore.KindOnce, "k"); err != nil {
+		if err := l.Clear(t.Context(), event.KindOnce, "k"); err != nil {
 			t.Fatal(err)
 		}
 		if le, _, err = l.Claim(t.Context(), "k", most); err != nil || le.Abandoned() {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -25,10 +26,10 @@ func TestTooLong(t *testing.T) {
 		key := strings.Repeat("k", n)
 		_, acquire := l.Acquire(ctx, key, noWait)
 		_, _, claim := l.Claim(ctx, key, lockcore.Claim{})
-		_, inspect := l.Inspect(ctx, lockcore.KindOnce, key)
+		_, inspect := l.Inspect(ctx, event.KindOnce, key)
 		for what, err := range map[string]error{
-			"acquire": acquire, "claim": claim, "inspect": inspect, "revoke": l.Revoke(ctx, lockcore.KindOnce, key), "clear": l.Clear(ctx, lockcore.KindOnce, key),
-			"force": l.ForceClear(ctx, lockcore.KindOnce, key, lockcore.Holding{State: lockcore.StateHeld}),
+			"acquire": acquire, "claim": claim, "inspect": inspect, "revoke": l.Revoke(ctx, event.KindOnce, key), "clear": l.Clear(ctx, event.KindOnce, key),
+			"force": l.ForceClear(ctx, event.KindOnce, key, lockcore.Holding{State: lockcore.StateHeld}),
 		} {
 			if !errors.Is(err, lockcore.ErrKey) || len(err.Error()) > 300 {
 				t.Errorf("%s of %d bytes: %.300v", what, n, err)
@@ -54,7 +55,7 @@ func TestClipped(t *testing.T) {
 	defer func() { _ = l.Close(t.Context()) }()
 	le, err := l.Acquire(lockcore.WithTask(t.Context(), strings.Repeat("task\n\x1b[31m", 1<<20)), "k", noWait)
 	ok(t, err)
-	h, err := l.Inspect(t.Context(), lockcore.KindExclusive, "k")
+	h, err := l.Inspect(t.Context(), event.KindExclusive, "k")
 	ok(t, err)
 	d := h.Holder
 	if len(d.Task) != 128 || len(d.Traceparent) != 128 || strings.ContainsAny(d.Task+d.Traceparent, "\n\r\x1b\x00") {
@@ -71,9 +72,9 @@ func TestClipped(t *testing.T) {
 // talker is an Observer with an invalid traceparent.
 type talker struct{}
 
-func (talker) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
-func (talker) Event(context.Context, lockcore.Event)                             {}
-func (talker) Traceparent(context.Context) string                                { return strings.Repeat("00-\r\n\x00", 1<<20) }
+func (talker) Start(ctx context.Context, _ event.Acquisition) context.Context { return ctx }
+func (talker) Event(context.Context, event.Event)                             {}
+func (talker) Traceparent(context.Context) string                             { return strings.Repeat("00-\r\n\x00", 1<<20) }
 
 func plainLocker(t *testing.T, o *redis.Options) *lockcore.Locker {
 	t.Helper()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/errtext"
@@ -38,7 +39,7 @@ type Options struct {
 	// Terms are the defaults for the Terms of each call.
 	Terms Terms
 	// Observer receives the events. Default: none.
-	Observer Observer
+	Observer event.Observer
 	// NoGroups sends every call alone, on its own connection. Default: while many calls for a
 	// server are under way, they are sent in groups.
 	//
@@ -77,7 +78,7 @@ type Locker struct {
 	holderWithoutTask string // holderText of a call without a task and without a trace
 
 	terms    Terms
-	observer Observer
+	observer event.Observer
 	backend  backend.Backend
 	watchdog watchdog
 	wake     wake
@@ -139,11 +140,11 @@ func newLocker(o Options, open func(backend.Options) (backend.Backend, error)) (
 }
 
 func (l *Locker) cleanupsFailed(n int, err error) {
-	l.shielded(func() { l.report(l.base, CleanupFailed{N: n, Err: translate(err)}) })
+	l.shielded(func() { l.report(l.base, event.CleanupFailed{N: n, Err: translate(err)}) })
 }
 
 func (l *Locker) grouped(calls int, waited time.Duration) {
-	l.shielded(func() { l.report(l.base, GroupSent{Calls: calls, Waited: waited}) })
+	l.shielded(func() { l.report(l.base, event.GroupSent{Calls: calls, Waited: waited}) })
 }
 
 // String names the backend and l.
@@ -180,14 +181,14 @@ func (l *Locker) Acquire(ctx context.Context, key string, t Terms) (*Lease, erro
 		return nil, errtext.Wrap(ErrNotRun, err)
 	}
 	var start time.Time
-	if e := entryIn(ctx, l, KindExclusive, key); e != nil { //planted:nested-acquire
+	if e := entryIn(ctx, l, event.KindExclusive, key); e != nil { //planted:nested-acquire
 		le, since, err := l.reenter(ctx, e, &t)
 		if le != nil || err != nil {
 			return le, err
 		}
 		start = since
 	}
-	c := &call{l: l, kind: KindExclusive, key: key, terms: t, keep: freeTTL, start: start}
+	c := &call{l: l, kind: event.KindExclusive, key: key, terms: t, keep: freeTTL, start: start}
 	c.terms.fill(&l.terms)
 	h, _, err := c.run(ctx)
 	switch {
@@ -252,11 +253,11 @@ func (l *Locker) Claim(ctx context.Context, key string, c Claim) (*Lease, *Recor
 	if err := errtext.Join(checkKey(key), c.validate()); err != nil {
 		return nil, nil, errtext.Wrap(ErrNotRun, err)
 	}
-	if e := entryIn(ctx, l, KindOnce, key); e != nil && e.holds() {
+	if e := entryIn(ctx, l, event.KindOnce, key); e != nil && e.holds() {
 		return nil, nil, fmt.Errorf("%w: %q", ErrNested, key)
 	}
 	once := &call{
-		l: l, kind: KindOnce, key: key, terms: c.Terms, keep: cmp.Or(c.Keep, defaultKeep), atMostOnce: c.AtMostOnce,
+		l: l, kind: event.KindOnce, key: key, terms: c.Terms, keep: cmp.Or(c.Keep, defaultKeep), atMostOnce: c.AtMostOnce,
 		fingerprint: string(c.Fingerprint), check: c.Check, interim: access.InterimOf(ctx),
 	}
 	once.terms.fill(&l.terms)
@@ -424,7 +425,7 @@ func (l *Locker) observerPanicked(v any) {
 	}
 	problem := fmt.Sprintf("the Observer panicked: %v", v)
 	slog.Error("lockcore: "+problem+"; later panics are only counted", "stack", string(debug.Stack()))
-	l.shielded(func() { l.report(context.WithoutCancel(l.base), Misconfigured{Problem: problem}) })
+	l.shielded(func() { l.report(context.WithoutCancel(l.base), event.Misconfigured{Problem: problem}) })
 }
 
 // traceparent returns the Observer's traceparent for ctx, or "" if the Observer panics.

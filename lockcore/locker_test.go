@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -97,7 +98,7 @@ func TestClose(t *testing.T) {
 		if err := <-closed; err != nil {
 			t.Errorf("Close: %v", err)
 		}
-		if h, _ := other.Inspect(t.Context(), lockcore.KindExclusive, "k"); h.State != lockcore.StateFree {
+		if h, _ := other.Inspect(t.Context(), event.KindExclusive, "k"); h.State != lockcore.StateFree {
 			t.Errorf("after Close: %+v", h)
 		}
 		if err := l.Close(t.Context()); err != nil {
@@ -187,7 +188,7 @@ func TestRevoke(t *testing.T) {
 			le := w.Must(l.Acquire(t.Context(), name, c.terms))
 			time.Sleep(c.held)
 			start := time.Now()
-			if err := other.Revoke(t.Context(), lockcore.KindExclusive, name); err != nil {
+			if err := other.Revoke(t.Context(), event.KindExclusive, name); err != nil {
 				t.Fatal(err)
 			}
 			<-le.Context().Done()
@@ -207,7 +208,7 @@ func TestRevoke(t *testing.T) {
 			_ = next.Release(t.Context())
 			time.Sleep(3 * time.Minute) // the Locker unsubscribes
 		}
-		if err := other.Revoke(t.Context(), lockcore.KindExclusive, "nobody's"); err != nil {
+		if err := other.Revoke(t.Context(), event.KindExclusive, "nobody's"); err != nil {
 			t.Error(err)
 		}
 	})
@@ -224,7 +225,7 @@ func TestRevokeFixed(t *testing.T) {
 		time.Sleep(15 * time.Second) // its renewal started the subscription
 		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{NoRenew: true}))
 		start := time.Now()
-		_ = other.Revoke(t.Context(), lockcore.KindExclusive, "k")
+		_ = other.Revoke(t.Context(), event.KindExclusive, "k")
 		<-le.Context().Done()
 		if d := time.Since(start); d > time.Millisecond || !errors.Is(context.Cause(le.Context()), lockcore.ErrRevoked) {
 			t.Errorf("after %v: %v", d, context.Cause(le.Context()))
@@ -241,7 +242,7 @@ func TestAcquireForgedRecord(t *testing.T) {
 		w := newWorld(t)
 		l, _, _ := w.Locker(lockcore.Options{})
 		_ = w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{})).Release(t.Context())
-		w.Redis.HSet(t.Context(), storedNames(lockcore.KindExclusive, "k")[0], "s", "d", "r", "x")
+		w.Redis.HSet(t.Context(), storedNames(event.KindExclusive, "k")[0], "s", "d", "r", "x")
 		if _, err := l.Acquire(t.Context(), "k", lockcore.Terms{}); !errors.Is(err, lockcore.ErrRecord) || !errors.Is(err, lockcore.ErrNotRun) {
 			t.Error(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
@@ -396,15 +397,15 @@ func TestMaxWaitingEvents(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		c.call(e.call(t.Context(), 6), 1, few)
-		early := lockcore.Wait{Waited: 20 * time.Millisecond, Contended: true, Queue: 2}
-		for i, want := range map[int]lockcore.Wait{3: early, 4: early, 5: early, 6: {Contended: true, Queue: 3}} { // the queue of a later refusal contains this process in Redis
-			if r, _ := e.until(t, i, lockcore.Refused{}).(lockcore.Refused); r.Wait != want || len(e.types(i)) != 1 {
+		early := event.Wait{Waited: 20 * time.Millisecond, Contended: true, Queue: 2}
+		for i, want := range map[int]event.Wait{3: early, 4: early, 5: early, 6: {Contended: true, Queue: 3}} { // the queue of a later refusal contains this process in Redis
+			if r, _ := e.until(t, i, event.Refused{}).(event.Refused); r.Wait != want || len(e.types(i)) != 1 {
 				t.Errorf("call %d: %v with %+v, want Refused with %+v", i, e.types(i), r.Wait, want)
 			}
 		}
 		c.serve(le, 3)
 		for i := range 3 {
-			if g, _ := e.until(t, i, lockcore.Granted{}).(lockcore.Granted); g.Queue > 3 || e.types(i)[0] != "Waiting" {
+			if g, _ := e.until(t, i, event.Granted{}).(event.Granted); g.Queue > 3 || e.types(i)[0] != "Waiting" {
 				t.Errorf("call %d: %v with %+v", i, e.types(i), g.Wait)
 			}
 		}
@@ -461,16 +462,16 @@ func raceForPlaces(t *testing.T, places int, lockers ...*lockcore.Locker) {
 }
 
 // queueBound is an Observer that fails the test if a call sees a longer local queue.
-func queueBound(t *testing.T, most int) lockcore.Observer {
+func queueBound(t *testing.T, most int) event.Observer {
 	t.Helper()
-	return &panicky{on: func(e lockcore.Event) bool {
-		var w lockcore.Wait
+	return &panicky{on: func(e event.Event) bool {
+		var w event.Wait
 		switch e := e.(type) {
-		case lockcore.Granted:
+		case event.Granted:
 			w = e.Wait
-		case lockcore.Refused:
+		case event.Refused:
 			w = e.Wait
-		case lockcore.Waiting:
+		case event.Waiting:
 			w.Queue = e.Queue
 		}
 		if w.Queue > most {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
@@ -227,15 +228,15 @@ type passes struct {
 }
 
 type pass struct {
-	lockcore.RenewPass
+	event.RenewPass
 	end time.Time
 }
 
-func (*passes) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
-func (*passes) Traceparent(context.Context) string                                { return "" }
+func (*passes) Start(ctx context.Context, _ event.Acquisition) context.Context { return ctx }
+func (*passes) Traceparent(context.Context) string                             { return "" }
 
-func (p *passes) Event(_ context.Context, e lockcore.Event) {
-	if e, ok := e.(lockcore.RenewPass); ok {
+func (p *passes) Event(_ context.Context, e event.Event) {
+	if e, ok := e.(event.RenewPass); ok {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.all = append(p.all, pass{e, time.Now()})
@@ -244,7 +245,7 @@ func (p *passes) Event(_ context.Context, e lockcore.Event) {
 
 // sum returns the time during which at least one batch was under way, the sum of the results, and
 // the time of the slowest batch.
-func (p *passes) sum() (busy time.Duration, sum lockcore.RenewPass, longest time.Duration) {
+func (p *passes) sum() (busy time.Duration, sum event.RenewPass, longest time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	all := slices.SortedFunc(slices.Values(p.all), func(a, b pass) int { return a.end.Add(-a.Took).Compare(b.end.Add(-b.Took)) })

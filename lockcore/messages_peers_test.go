@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -75,7 +76,7 @@ func TestPeer_redissonMessageBeforeTheReply(t *testing.T) {
 		le := p.Must(p.b.Acquire(t.Context(), "slow", lockcore.Terms{}))
 		got := p.take(l, "slow", time.Minute)
 		time.Sleep(100 * time.Millisecond)
-		if h, _ := p.b.Inspect(t.Context(), lockcore.KindExclusive, "slow"); h.Queue != 1 {
+		if h, _ := p.b.Inspect(t.Context(), event.KindExclusive, "slow"); h.Queue != 1 {
 			t.Errorf("inconclusive: %d requests in the queue", h.Queue)
 		}
 		released := time.Now()

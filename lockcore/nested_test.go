@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
@@ -679,11 +680,11 @@ func TestNestedWaitingEvent(t *testing.T) {
 		c := n.call(n.outer.Context(), forever)
 		time.Sleep(1999 * time.Millisecond)
 		synctest.Wait()
-		if got := locktest.EventsOf[lockcore.Waiting](n.heard); len(got) > 0 {
+		if got := locktest.EventsOf[event.Waiting](n.heard); len(got) > 0 {
 			t.Errorf("early: %+v", got)
 		}
 		time.Sleep(time.Minute)
-		got := locktest.EventsOf[lockcore.Waiting](n.heard)
+		got := locktest.EventsOf[event.Waiting](n.heard)
 		if len(got) != 1 || !got[0].Nested || got[0].Holder.Host == "" || got[0].Queue != 1 {
 			t.Errorf("the events are %+v", got)
 		}
@@ -699,7 +700,7 @@ func TestNestedWaitingEvent(t *testing.T) {
 func TestNestedObserverPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSpace(t)
-		l := w.Locker(lockcore.Options{Observer: panicsOn[lockcore.Waiting]{}})
+		l := w.Locker(lockcore.Options{Observer: panicsOn[event.Waiting]{}})
 		outer := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{Lease: time.Hour}))
 		inner := w.Must(l.Acquire(outer.Context(), "k", noWait))
 		func() {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
 )
@@ -60,7 +61,7 @@ func TestNewMemoryExclusive(t *testing.T) {
 			}
 			last = next
 		}
-		ok(t, l.Revoke(t.Context(), lockcore.KindExclusive, "k"))
+		ok(t, l.Revoke(t.Context(), event.KindExclusive, "k"))
 		<-last.Context().Done()
 		if err := last.Release(t.Context()); !errors.Is(err, lockcore.ErrRevoked) {
 			t.Errorf("Release: %v, want ErrRevoked", err)
@@ -90,7 +91,7 @@ func TestNewMemoryOnce(t *testing.T) {
 			t.Errorf("replay: %+v, %v", rec, err)
 		}
 		time.Sleep(time.Hour)
-		h, err := l.Inspect(t.Context(), lockcore.KindOnce, "k")
+		h, err := l.Inspect(t.Context(), event.KindOnce, "k")
 		if err != nil || h.State != lockcore.StateFree {
 			t.Errorf("an hour later: %+v, %v", h, err)
 		}
@@ -130,8 +131,8 @@ func TestNewMemoryRecordTooLarge(t *testing.T) {
 		le, _, err := l.Claim(t.Context(), "once", lockcore.Claim{})
 		ok(t, err)
 		ok(t, le.Complete(t.Context(), make([]byte, 64<<10), time.Hour))
-		eventually(t, "it is reported", func() bool { return len(locktest.EventsOf[lockcore.CompletionFailed](heard)) > 0 })
-		failed := locktest.EventsOf[lockcore.CompletionFailed](heard)
+		eventually(t, "it is reported", func() bool { return len(locktest.EventsOf[event.CompletionFailed](heard)) > 0 })
+		failed := locktest.EventsOf[event.CompletionFailed](heard)
 		if len(failed) != 1 || !strings.Contains(fmt.Sprint(failed), "Options.MaxBytes is 4096") {
 			t.Errorf("CompletionFailed %v, want it once with an error that names MaxBytes", failed)
 		}

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
 )
@@ -14,12 +15,12 @@ import (
 // fragile is an Observer that panics in each call from a goroutine of the Locker.
 type fragile struct{}
 
-func (*fragile) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
-func (*fragile) Traceparent(context.Context) string                                { panic("traceparent") }
+func (*fragile) Start(ctx context.Context, _ event.Acquisition) context.Context { return ctx }
+func (*fragile) Traceparent(context.Context) string                             { panic("traceparent") }
 
-func (*fragile) Event(_ context.Context, e lockcore.Event) {
+func (*fragile) Event(_ context.Context, e event.Event) {
 	switch e.(type) {
-	case lockcore.RenewPass, lockcore.RenewFailed, lockcore.Lost, lockcore.Overrun, lockcore.CompletionFailed, lockcore.Misconfigured:
+	case event.RenewPass, event.RenewFailed, event.Lost, event.Overrun, event.CompletionFailed, event.Misconfigured:
 		panic("event")
 	}
 }
@@ -31,7 +32,7 @@ func TestObserverPanicsInTheBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		heard := new(locktest.Recorder)
-		l, faults, _ := w.Locker(lockcore.Options{Observer: lockcore.Join(new(fragile), heard)})
+		l, faults, _ := w.Locker(lockcore.Options{Observer: event.Join(new(fragile), heard)})
 		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 		time.Sleep(time.Minute) // it is renewed
 		once, _, err := l.Claim(t.Context(), "o", lockcore.Claim{})
@@ -46,9 +47,9 @@ func TestObserverPanicsInTheBackground(t *testing.T) {
 		}
 		time.Sleep(time.Minute) // meanwhile the record cannot be stored
 		faults.Heal()
-		renewed, failed := len(locktest.EventsOf[lockcore.RenewPass](heard)), len(locktest.EventsOf[lockcore.RenewFailed](heard))
-		lost, completion := len(locktest.EventsOf[lockcore.Lost](heard)), len(locktest.EventsOf[lockcore.CompletionFailed](heard))
-		if misconfigured := len(locktest.EventsOf[lockcore.Misconfigured](heard)); renewed == 0 || failed == 0 || lost != 1 || completion != 1 || misconfigured != 1 {
+		renewed, failed := len(locktest.EventsOf[event.RenewPass](heard)), len(locktest.EventsOf[event.RenewFailed](heard))
+		lost, completion := len(locktest.EventsOf[event.Lost](heard)), len(locktest.EventsOf[event.CompletionFailed](heard))
+		if misconfigured := len(locktest.EventsOf[event.Misconfigured](heard)); renewed == 0 || failed == 0 || lost != 1 || completion != 1 || misconfigured != 1 {
 			t.Errorf("heard %+v", heard.Events())
 		}
 		if n := l.ObserverPanics(); n < int64(renewed+failed+lost+completion) {
@@ -58,12 +59,12 @@ func TestObserverPanicsInTheBackground(t *testing.T) {
 }
 
 // panicsOn is an Observer that panics at the events of one type.
-type panicsOn[E lockcore.Event] struct{}
+type panicsOn[E event.Event] struct{}
 
-func (panicsOn[E]) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
-func (panicsOn[E]) Traceparent(context.Context) string                                { return "" }
+func (panicsOn[E]) Start(ctx context.Context, _ event.Acquisition) context.Context { return ctx }
+func (panicsOn[E]) Traceparent(context.Context) string                             { return "" }
 
-func (panicsOn[E]) Event(_ context.Context, e lockcore.Event) {
+func (panicsOn[E]) Event(_ context.Context, e event.Event) {
 	if _, ok := e.(E); ok {
 		panic("event")
 	}
@@ -81,7 +82,7 @@ func panics(f func()) (yes bool) {
 func TestObserverPanicsOnReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSpace(t)
-		l := w.Locker(lockcore.Options{Observer: panicsOn[lockcore.Released]{}})
+		l := w.Locker(lockcore.Options{Observer: panicsOn[event.Released]{}})
 		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 		if !panics(func() { _ = le.Release(t.Context()) }) {
 			t.Error("no panic")
@@ -103,7 +104,7 @@ func TestObserverPanicsOnOverrun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSpace(t)
 		heard := new(locktest.Recorder)
-		l := w.Locker(lockcore.Options{Observer: lockcore.Join(panicsOn[lockcore.Lost]{}, panicsOn[lockcore.Overrun]{}, heard)})
+		l := w.Locker(lockcore.Options{Observer: event.Join(panicsOn[event.Lost]{}, panicsOn[event.Overrun]{}, heard)})
 		le, _, err := l.Claim(t.Context(), "o", lockcore.Claim{})
 		if err != nil {
 			t.Fatal(err)
@@ -114,7 +115,7 @@ func TestObserverPanicsOnOverrun(t *testing.T) {
 			t.Error(err)
 		}
 		events := heard.Events()
-		if e, ok := events[len(events)-1].(lockcore.Released); !ok || l.ObserverPanics() != 2 {
+		if e, ok := events[len(events)-1].(event.Released); !ok || l.ObserverPanics() != 2 {
 			t.Errorf("the last event is %T, %d panics were counted", e, l.ObserverPanics())
 		}
 		other := w.Locker(lockcore.Options{})

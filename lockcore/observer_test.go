@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/event"
 )
 
 type pathKey struct{}
@@ -16,12 +16,12 @@ type listener struct {
 	heard       *[]string
 }
 
-func (l listener) Start(ctx context.Context, a lockcore.Acquisition) context.Context {
+func (l listener) Start(ctx context.Context, a event.Acquisition) context.Context {
 	path, _ := ctx.Value(pathKey{}).(string)
 	return context.WithValue(ctx, pathKey{}, path+l.name+":"+a.Key+" ")
 }
 
-func (l listener) Event(ctx context.Context, _ lockcore.Event) {
+func (l listener) Event(ctx context.Context, _ event.Event) {
 	path, _ := ctx.Value(pathKey{}).(string)
 	*l.heard = append(*l.heard, l.name+" on "+path)
 }
@@ -34,22 +34,22 @@ func TestObserverJoin(t *testing.T) {
 	var heard []string
 	a, b := listener{"a", "", &heard}, listener{"b", "trace of b", &heard}
 	c := listener{"c", "trace of c", &heard}
-	if o := lockcore.Join(nil, nil); o != nil {
+	if o := event.Join(nil, nil); o != nil {
 		t.Errorf("Join of nil only is %v, want nil", o)
 	}
-	if o := lockcore.Join(nil, a, nil); o != lockcore.Observer(a) {
+	if o := event.Join(nil, a, nil); o != event.Observer(a) {
 		t.Errorf("Join of one Observer is %v, want that Observer", o)
 	}
-	o := lockcore.Join(nil, a, b, nil, lockcore.Join(c))
-	ctx := o.Start(t.Context(), lockcore.Acquisition{Kind: lockcore.KindOnce, Key: "k"})
-	o.Event(ctx, lockcore.Granted{})
+	o := event.Join(nil, a, b, nil, event.Join(c))
+	ctx := o.Start(t.Context(), event.Acquisition{Kind: event.KindOnce, Key: "k"})
+	o.Event(ctx, event.Granted{})
 	if want := []string{"a on a:k b:k c:k ", "b on a:k b:k c:k ", "c on a:k b:k c:k "}; !slices.Equal(heard, want) {
 		t.Errorf("events %q, want %q", heard, want)
 	}
 	if got := o.Traceparent(ctx); got != "trace of b" {
 		t.Errorf("traceparent %q", got)
 	}
-	if got := lockcore.Join(a, a).Traceparent(ctx); got != "" {
+	if got := event.Join(a, a).Traceparent(ctx); got != "" {
 		t.Errorf("traceparent %q, want none", got)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
 )
@@ -22,13 +23,13 @@ func TestOverrunAfterRevocation(t *testing.T) {
 				other := w.Locker(lockcore.Options{})
 				le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 				time.Sleep(5 * time.Second)
-				if err := other.Revoke(t.Context(), lockcore.KindExclusive, "k"); err != nil {
+				if err := other.Revoke(t.Context(), event.KindExclusive, "k"); err != nil {
 					t.Fatal(err)
 				}
 				<-le.Context().Done()
 				time.Sleep(after)
 				_ = le.Release(context.Background())
-				if n := len(locktest.EventsOf[lockcore.Overrun](heard)); n != want {
+				if n := len(locktest.EventsOf[event.Overrun](heard)); n != want {
 					t.Errorf("%d overruns, want %d", n, want)
 				}
 			})

@@ -13,6 +13,9 @@ import (
 // contend for a mutex.
 const shards = 64
 
+// kinds is the number of values of event.Kind, with the zero value.
+const kinds = 3
+
 type shard struct {
 	mu     sync.Mutex
 	queues [kinds]map[string]*keyQueue // by kind, by key; a queue exists while it has a leader

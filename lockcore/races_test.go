@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
@@ -30,7 +31,7 @@ func TestCloseUndoesCalls(t *testing.T) {
 			refused <- err
 		}()
 		for h := (lockcore.Holding{}); h.State != lockcore.StateHeld; time.Sleep(5 * time.Millisecond) { // until the key is held and the reply is on its way
-			h, _ = other.Inspect(t.Context(), lockcore.KindOnce, "k")
+			h, _ = other.Inspect(t.Context(), event.KindOnce, "k")
 		}
 		closed := make(chan error)
 		go func() { closed <- l.Close(t.Context()) }()
@@ -63,7 +64,7 @@ func TestCloseLeavesQueue(t *testing.T) {
 			t.Error(err)
 		}
 		time.Sleep(time.Second)
-		if h, err := other.Inspect(t.Context(), lockcore.KindExclusive, "k"); err != nil || h.Queue != 0 {
+		if h, err := other.Inspect(t.Context(), event.KindExclusive, "k"); err != nil || h.Queue != 0 {
 			t.Errorf("after Close: %+v, %v; want an empty queue", h, err)
 		}
 		_ = theirs.Release(t.Context())
@@ -205,7 +206,7 @@ func TestRevokeDuringRenewal(t *testing.T) {
 			}
 		}
 		start := time.Now()
-		_ = other.Revoke(t.Context(), lockcore.KindExclusive, "k")
+		_ = other.Revoke(t.Context(), event.KindExclusive, "k")
 		<-le.Context().Done()
 		if d := time.Since(start); d > 3*time.Second || !errors.Is(context.Cause(le.Context()), lockcore.ErrRevoked) {
 			t.Errorf("canceled after %v: %v", d, context.Cause(le.Context()))
@@ -239,7 +240,7 @@ func TestEndingsHaveRoom(t *testing.T) {
 		_ = le.Complete(t.Context(), []byte("done"), time.Hour)
 		faults.Heal()
 		time.Sleep(15 * time.Second)
-		if h, err := b.Inspect(t.Context(), lockcore.KindOnce, "k"); err != nil || h.State != lockcore.StateDone {
+		if h, err := b.Inspect(t.Context(), event.KindOnce, "k"); err != nil || h.State != lockcore.StateDone {
 			t.Errorf("the completion was dropped: %+v, %v", h, err)
 		}
 	})
@@ -257,10 +258,10 @@ func TestEventOrder(t *testing.T) {
 		}
 		_ = le.Release(t.Context())
 		got := o.Events()
-		if _, ok := got[0].(lockcore.Granted); !ok {
+		if _, ok := got[0].(event.Granted); !ok {
 			t.Fatalf("%T came first", got[0])
 		}
-		r, ok := got[len(got)-1].(lockcore.Released)
+		r, ok := got[len(got)-1].(event.Released)
 		if !ok || r.Lost != nil && len(got) < 3 {
 			t.Fatalf("%T came last of %d", got[len(got)-1], len(got))
 		}
@@ -285,7 +286,7 @@ func TestRealCloseWhileDialing(t *testing.T) {
 	le := w.Must(other.Acquire(t.Context(), "k", lockcore.Terms{}))
 	refused := make(chan error)
 	go func() { _, err := l.Acquire(t.Context(), "k", long); refused <- err }()
-	for h := (lockcore.Holding{}); h.Queue == 0; h, _ = other.Inspect(t.Context(), lockcore.KindExclusive, "k") {
+	for h := (lockcore.Holding{}); h.Queue == 0; h, _ = other.Inspect(t.Context(), event.KindExclusive, "k") {
 		time.Sleep(10 * time.Millisecond)
 	}
 	faults.Silence()

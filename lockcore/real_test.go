@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/lockworld"
 	"github.com/holdfast-go/holdfast/internal/process"
 	"github.com/holdfast-go/holdfast/internal/redistest"
@@ -92,7 +93,7 @@ func TestRealSilence(t *testing.T) {
 		context.AfterFunc(le.Context(), func() { canceled <- time.Now() })
 		faults.Silence()
 		at := <-canceled
-		fields, err := redistest.Fields(t.Context(), w.Redis, storedNames(lockcore.KindExclusive, "k")[0])
+		fields, err := redistest.Fields(t.Context(), w.Redis, storedNames(event.KindExclusive, "k")[0])
 		ok(t, err)
 		x, err := strconv.ParseInt(fields["x"], 10, 64)
 		ok(t, err)

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/testhook"
@@ -69,7 +70,7 @@ func entryOf(ctx context.Context) *entry {
 func (e *entry) outer() *entry { return entryOf(e.callCtx) }
 
 // entryIn returns the innermost entry of key that ctx carries, open or not.
-func entryIn(ctx context.Context, l *Locker, kind Kind, key string) *entry {
+func entryIn(ctx context.Context, l *Locker, kind event.Kind, key string) *entry {
 	for e := entryOf(ctx); e != nil; e = e.outer() {
 		if q := e.of.grant.queue; e.of.grant.l == l && q.key.Kind == backend.Kind(kind) && q.key.Name == key {
 			return e

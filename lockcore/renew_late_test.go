@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
@@ -170,7 +171,7 @@ func TestRenewUnanswered(t *testing.T) {
 		for range most + 1 {
 			all = append(all, faults.Hold(faulty.Script("renew")))
 		}
-		stored := w.Memory.Fields(storedNames(lockcore.KindExclusive, "k")[0])
+		stored := w.Memory.Fields(storedNames(event.KindExclusive, "k")[0])
 		for range 30 { // the lease has a length of 30 s
 			w.Redis.Publish(t.Context(), "holdfast:2:wake:"+stored["o"], "v"+stored["h"])
 			time.Sleep(time.Second)
@@ -228,7 +229,7 @@ func TestRenewLeavesOthers(t *testing.T) {
 		w := newWorld(t)
 		l, _, _ := w.Locker(lockcore.Options{Terms: lockcore.Terms{Lease: 3 * time.Second}})
 		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
-		hash := storedNames(lockcore.KindExclusive, "k")[0]
+		hash := storedNames(event.KindExclusive, "k")[0]
 		other := []any{"h", strings.Repeat("A", 26), "x", "8000000000000000", "d", "8000000000000000"}
 		if err := errors.Join(redistest.Unfold(t.Context(), w.Redis, hash), w.Redis.HSet(t.Context(), hash, other...).Err()); err != nil {
 			t.Fatal(err)
@@ -247,7 +248,7 @@ func TestRenewLeavesOthers(t *testing.T) {
 
 func renewUnreadable(t *testing.T, w *world) {
 	t.Helper()
-	hash := func(i int) string { return storedNames(lockcore.KindExclusive, fmt.Sprint(i))[0] }
+	hash := func(i int) string { return storedNames(event.KindExclusive, fmt.Sprint(i))[0] }
 	bad := map[int]struct {
 		do   []any
 		said string
@@ -280,7 +281,7 @@ func renewUnreadable(t *testing.T, w *world) {
 			if !errors.Is(err, lockcore.ErrLost) {
 				t.Errorf("%v: %v", b.do, err)
 			}
-			if all := fmt.Sprint(locktest.EventsOf[lockcore.RenewFailed](heard)); !strings.Contains(all, b.said) || !strings.Contains(all, hash(i)) {
+			if all := fmt.Sprint(locktest.EventsOf[event.RenewFailed](heard)); !strings.Contains(all, b.said) || !strings.Contains(all, hash(i)) {
 				t.Errorf("%v: RenewFailed said %s", b.do, all)
 			}
 		} else if err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -128,7 +129,7 @@ func (s *story) once() {
 
 // settled checks that nothing is held, the queue is empty, each key has a TTL, and both processes
 // get the key at once.
-func (s *story) settled(kind lockcore.Kind, want lockcore.State) {
+func (s *story) settled(kind event.Kind, want lockcore.State) {
 	t := s.T
 	time.Sleep(6 * time.Second)
 	h, err := s.b.Inspect(t.Context(), kind, "k")
@@ -161,12 +162,12 @@ func TestOneFault(t *testing.T) {
 	testlevel.InMemory(t)
 	stories := map[string]struct {
 		tell    func(*story)
-		kind    lockcore.Kind
+		kind    event.Kind
 		want    lockcore.State
 		scripts []string
 	}{
-		"exclusive": {(*story).exclusive, lockcore.KindExclusive, lockcore.StateFree, []string{"acquire", "renew", "release", "leave"}},
-		"once":      {(*story).once, lockcore.KindOnce, lockcore.StateDone, []string{"acquire", "renew", "complete", "leave"}},
+		"exclusive": {(*story).exclusive, event.KindExclusive, lockcore.StateFree, []string{"acquire", "renew", "release", "leave"}},
+		"once":      {(*story).once, event.KindOnce, lockcore.StateDone, []string{"acquire", "renew", "complete", "leave"}},
 	}
 	hits, i, every := 0, 0, testlevel.Pick(t, 8, 4, 1)
 	for _, name := range slices.Sorted(maps.Keys(stories)) { // sorted, so that a sample is always the same
@@ -215,14 +216,14 @@ func (s *story) late(f *faulty.Fault) {
 	le := s.Must(s.b.Acquire(t.Context(), "k", lockcore.Terms{}))
 	f.Deliver()
 	time.Sleep(10 * time.Second)
-	if h, err := s.b.Inspect(t.Context(), lockcore.KindExclusive, "k"); err != nil || h.State != lockcore.StateHeld || h.Token != le.Token() {
+	if h, err := s.b.Inspect(t.Context(), event.KindExclusive, "k"); err != nil || h.State != lockcore.StateHeld || h.Token != le.Token() {
 		t.Errorf("a late duplicate changed the holder: %+v, %v", h, err)
 	}
 	if err := le.Release(t.Context()); err != nil {
 		t.Errorf("release after a late duplicate: %v", err)
 	}
 	time.Sleep(time.Second)
-	if h, err := s.b.Inspect(t.Context(), lockcore.KindExclusive, "k"); err != nil || h.State != lockcore.StateFree || h.Queue != 0 {
+	if h, err := s.b.Inspect(t.Context(), event.KindExclusive, "k"); err != nil || h.State != lockcore.StateFree || h.Queue != 0 {
 		t.Errorf("a late duplicate was granted or queued: %+v, %v", h, err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -28,7 +29,7 @@ func TestRevokeSoon(t *testing.T) {
 				other, _, _ := w.Locker(lockcore.Options{})
 				revoke := func(key string) time.Time {
 					t.Helper()
-					if err := other.Revoke(t.Context(), lockcore.KindExclusive, key); err != nil {
+					if err := other.Revoke(t.Context(), event.KindExclusive, key); err != nil {
 						t.Fatal(err)
 					}
 					return time.Now()
@@ -106,7 +107,7 @@ func TestRevokeSoonReal(t *testing.T) {
 		<-messages
 		control = append(control, time.Since(start))
 		start = time.Now()
-		if err := other.Revoke(t.Context(), lockcore.KindExclusive, fmt.Sprint(i)); err != nil {
+		if err := other.Revoke(t.Context(), event.KindExclusive, fmt.Sprint(i)); err != nil {
 			t.Fatal(err)
 		}
 		<-le.Context().Done()

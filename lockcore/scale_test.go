@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -57,11 +58,11 @@ func subscriptions(t *testing.T, rdb *redis.Client) int {
 // waiting is an Observer that counts the calls that wait.
 type waiting struct{ n atomic.Int64 }
 
-func (*waiting) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
-func (*waiting) Traceparent(context.Context) string                                { return "" }
+func (*waiting) Start(ctx context.Context, _ event.Acquisition) context.Context { return ctx }
+func (*waiting) Traceparent(context.Context) string                             { return "" }
 
-func (w *waiting) Event(_ context.Context, e lockcore.Event) {
-	if _, ok := e.(lockcore.Waiting); ok {
+func (w *waiting) Event(_ context.Context, e event.Event) {
+	if _, ok := e.(event.Waiting); ok {
 		w.n.Add(1)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -164,10 +165,10 @@ func TestShareRevokeCooling(t *testing.T) {
 		l := w.Locker(lockcore.Options{})
 		rate := lockcore.Terms{Limit: 10, MinHold: time.Hour, Wait: time.Second}
 		_ = shareOf(t, l, rate).Release(t.Context())
-		ok(t, l.Revoke(t.Context(), lockcore.KindExclusive, "k"))
+		ok(t, l.Revoke(t.Context(), event.KindExclusive, "k"))
 		hung := shareOf(t, l, rate)
 		time.Sleep(3 * time.Second)
-		ok(t, l.Revoke(t.Context(), lockcore.KindExclusive, "k"))
+		ok(t, l.Revoke(t.Context(), event.KindExclusive, "k"))
 		time.Sleep(time.Second)
 		wantErr(t, "the handler", context.Cause(hung.Context()), lockcore.ErrRevoked)
 		_, err := l.Acquire(t.Context(), "k", rate)
@@ -191,7 +192,7 @@ func TestShareRevokeJoined(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		all := []*lockcore.Lease{shareOf(t, l, readers)}
 		f.Delay(time.Millisecond)
-		ok(t, op.Revoke(t.Context(), lockcore.KindExclusive, "k"))
+		ok(t, op.Revoke(t.Context(), event.KindExclusive, "k"))
 		for range 8 {
 			time.Sleep(500 * time.Microsecond)
 			if le, err := l.Acquire(t.Context(), "k", readers); err == nil {
@@ -224,7 +225,7 @@ func TestShareExtendedByAnother(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		f.Heal()
 		time.Sleep(30 * time.Second)
-		if s, err := l.Inspect(t.Context(), lockcore.KindExclusive, "k"); err != nil || s.State != lockcore.StateFree {
+		if s, err := l.Inspect(t.Context(), event.KindExclusive, "k"); err != nil || s.State != lockcore.StateFree {
 			t.Errorf("30 s later: %+v, %v", s, err)
 		}
 	})
@@ -280,7 +281,7 @@ func TestShareOutageRemembers(t *testing.T) {
 	wg.Wait()
 	fa.Heal()
 	free := func() bool {
-		s, err := a.Inspect(t.Context(), lockcore.KindExclusive, "k")
+		s, err := a.Inspect(t.Context(), event.KindExclusive, "k")
 		return err == nil && s.State == lockcore.StateFree
 	}
 	for !free() {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -119,11 +120,11 @@ func TestShareStarvation(t *testing.T) {
 // queued is an Observer that receives a value when a call is in the remote queue.
 type queued chan struct{}
 
-func (queued) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
-func (queued) Traceparent(context.Context) string                                { return "" }
+func (queued) Start(ctx context.Context, _ event.Acquisition) context.Context { return ctx }
+func (queued) Traceparent(context.Context) string                             { return "" }
 
-func (q queued) Event(_ context.Context, e lockcore.Event) {
-	if _, ok := e.(lockcore.Waiting); ok {
+func (q queued) Event(_ context.Context, e event.Event) {
+	if _, ok := e.(event.Waiting); ok {
 		q <- struct{}{}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -117,7 +118,7 @@ func TestShares(t *testing.T) {
 					t.Error("no two shares were held at the same time")
 				}
 				t.Logf("the longest wait was %v, at most weight %d", time.Duration(longest.Load()), r.most)
-				s, err := lockers[0].Inspect(t.Context(), lockcore.KindExclusive, "k")
+				s, err := lockers[0].Inspect(t.Context(), event.KindExclusive, "k")
 				if err != nil || s.State != lockcore.StateFree || s.Queue != 0 {
 					t.Errorf("at the end %+v, %v", s, err)
 				}
@@ -266,11 +267,11 @@ func TestShareRevoke(t *testing.T) {
 		terms := lockcore.Terms{Limit: 5}
 		all := []*lockcore.Lease{shareOf(t, a, terms), shareOf(t, a, terms), shareOf(t, b, terms)}
 		time.Sleep(2 * time.Second) // the Lockers subscribe
-		s, err := a.Inspect(t.Context(), lockcore.KindExclusive, "k")
+		s, err := a.Inspect(t.Context(), event.KindExclusive, "k")
 		if err != nil || s.State != lockcore.StateShared || s.Weights != 3 || len(s.Shares) != 3 || s.Shares[0].Limit != 5 {
 			t.Errorf("Inspect: %+v, %v", s, err)
 		}
-		if err := b.Revoke(t.Context(), lockcore.KindExclusive, "k"); err != nil {
+		if err := b.Revoke(t.Context(), event.KindExclusive, "k"); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(200 * time.Millisecond)
@@ -440,7 +441,7 @@ func TestShareOfferEnds(t *testing.T) {
 			t.Errorf("%d holds, at most weight %d, %s", granted.Load(), r.most, r.bad)
 		}
 		time.Sleep(time.Second) // withdrawals are asynchronous
-		s, err := lockers[0].Inspect(t.Context(), lockcore.KindExclusive, "k")
+		s, err := lockers[0].Inspect(t.Context(), event.KindExclusive, "k")
 		if err != nil || s.State != lockcore.StateFree || s.Queue != 0 {
 			t.Errorf("at the end %+v, %v", s, err)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 )
@@ -201,7 +202,7 @@ func (s *nestedWaiter) wait(ctx context.Context, wait time.Duration) (entered bo
 		case <-long:
 			if queue, waits := s.queue(); waits {
 				b := h.siblingBusy(s.start, queue)
-				h.emit(Waiting{Holder: b.Holder, Remaining: b.Remaining, Queue: queue, Nested: true})
+				h.emit(event.Waiting{Holder: b.Holder, Remaining: b.Remaining, Queue: queue, Nested: true})
 			}
 		case <-ctx.Done():
 			settled = true

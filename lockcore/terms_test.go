@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -173,12 +174,12 @@ func TestTermsOfCalls(t *testing.T) {
 				return err
 			}, []string{"Claim.Keep"}, []error{lockcore.ErrNotRun}},
 			"inspect": {
-				func() error { _, err := l.Inspect(t.Context(), lockcore.KindOnce, long); return err },
+				func() error { _, err := l.Inspect(t.Context(), event.KindOnce, long); return err },
 				[]string{"513 bytes"},
 				[]error{lockcore.ErrKey},
 			},
 			"no kind": {func() error { return l.Revoke(t.Context(), 0, "k") }, []string{`kind is Kind(0)`, "KindExclusive or KindOnce"}, nil},
-			"clear":   {func() error { return l.Clear(gone, lockcore.KindOnce, "k") }, []string{"why"}, []error{why}},
+			"clear":   {func() error { return l.Clear(gone, event.KindOnce, "k") }, []string{"why"}, []error{why}},
 		} {
 			err := test.call()
 			t.Log(name)

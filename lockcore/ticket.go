@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 )
@@ -154,7 +155,7 @@ func (h *hold) handOver() (ticket string, err error) {
 	h.closed, h.handedOver, h.runs = true, true, 0
 	g.hold = nil
 	_, stranded := h.closeLocked()
-	r := Released{Held: now.Sub(h.grantedAt()), Renewals: int(h.renewals), Failures: int(h.failures), HandedOver: true}
+	r := event.Released{Held: now.Sub(h.grantedAt()), Renewals: int(h.renewals), Failures: int(h.failures), HandedOver: true}
 	if h.events != nil {
 		r.Failed = h.events.failed
 	}
@@ -229,9 +230,9 @@ func ticketDigest(key *backend.Key, rest []byte) []byte {
 // TicketKey returns the kind and the name of the key of a ticket. It sends no command, so the hold
 // may have ended. It returns ErrTicket if the text is not a ticket, or not one of a Locker with the
 // same prefix.
-func (l *Locker) TicketKey(ticket string) (Kind, string, error) {
+func (l *Locker) TicketKey(ticket string) (event.Kind, string, error) {
 	key, _, err := l.readTicket(ticket)
-	return Kind(key.Kind), key.Name, err
+	return event.Kind(key.Kind), key.Name, err
 }
 
 // readTicket accepts exactly what writeTicket returns.

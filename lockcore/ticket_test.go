@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testhook"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
@@ -62,7 +63,7 @@ func TestTicket(t *testing.T) {
 		wantErr(t, "a second Ticket", err, lockcore.ErrReleased)
 		_, err = b.Acquire(t.Context(), "k", noWait)
 		wantErr(t, "Acquire", err, lockcore.ErrBusy)
-		if kind, key, err := b.TicketKey(ticket); kind != lockcore.KindExclusive || key != "k" || err != nil {
+		if kind, key, err := b.TicketKey(ticket); kind != event.KindExclusive || key != "k" || err != nil {
 			t.Errorf("TicketKey returns %v, %q, %v", kind, key, err)
 		}
 		got := w.Must(b.Adopt(t.Context(), ticket, lockcore.Terms{}))
@@ -249,7 +250,7 @@ func TestTicketRevoked(t *testing.T) {
 		a, _, _ := w.Locker(lockcore.Options{})
 		b, _, _ := w.Locker(lockcore.Options{})
 		ticket := ticketOf(t, w.Must(a.Acquire(t.Context(), "k", lockcore.Terms{})), time.Minute)
-		ok(t, b.Revoke(t.Context(), lockcore.KindExclusive, "k"))
+		ok(t, b.Revoke(t.Context(), event.KindExclusive, "k"))
 		_, err := b.Adopt(t.Context(), ticket, lockcore.Terms{})
 		wantErr(t, "Adopt", err, lockcore.ErrRevoked)
 		next := w.Must(a.Acquire(t.Context(), "k", long))
@@ -257,7 +258,7 @@ func TestTicketRevoked(t *testing.T) {
 			t.Error("Abandoned is false after a takeover")
 		}
 		got := w.Must(b.Adopt(t.Context(), ticketOf(t, next, time.Minute), lockcore.Terms{}))
-		ok(t, a.Revoke(t.Context(), lockcore.KindExclusive, "k"))
+		ok(t, a.Revoke(t.Context(), event.KindExclusive, "k"))
 		if w.Memory != nil {
 			<-got.Context().Done()
 			wantErr(t, "the adopter", got.Release(t.Context()), lockcore.ErrRevoked)
@@ -395,11 +396,11 @@ func TestTicketForged(t *testing.T) {
 		if n := len(count.Commands()); n != 0 {
 			t.Errorf("%d commands for texts that are no tickets, want 0", n)
 		}
-		_, err = l.Adopt(t.Context(), lockcore.ForgedTicket(l, lockcore.KindExclusive, "k", 1), lockcore.Terms{})
+		_, err = l.Adopt(t.Context(), lockcore.ForgedTicket(l, event.KindExclusive, "k", 1), lockcore.Terms{})
 		wantErr(t, "a forged id", err, lockcore.ErrLost)
-		_, err = l.Adopt(t.Context(), lockcore.ForgedTicket(l, lockcore.KindExclusive, "k", 9e15), lockcore.Terms{})
+		_, err = l.Adopt(t.Context(), lockcore.ForgedTicket(l, event.KindExclusive, "k", 9e15), lockcore.Terms{})
 		wantErr(t, "a token that the scripts refuse", err, lockcore.ErrTicket)
-		_, err = l.Adopt(t.Context(), lockcore.ForgedTicket(l, lockcore.KindOnce, "k", 1), lockcore.Terms{})
+		_, err = l.Adopt(t.Context(), lockcore.ForgedTicket(l, event.KindOnce, "k", 1), lockcore.Terms{})
 		wantErr(t, "another kind", err, lockcore.ErrLost)
 		ok(t, w.Must(l.Adopt(t.Context(), ticket, lockcore.Terms{})).Release(t.Context()))
 	})
@@ -414,12 +415,12 @@ func FuzzTicket(f *testing.F) {
 	}
 	f.Cleanup(func() { _ = l.Close(context.Background()) })
 	for _, key := range []string{"k", strings.Repeat("\xff", 512)} {
-		f.Add(lockcore.ForgedTicket(l, lockcore.KindOnce, key, 1))
+		f.Add(lockcore.ForgedTicket(l, event.KindOnce, key, 1))
 	}
 	f.Add("AQ")
 	f.Fuzz(func(t *testing.T, text string) {
 		kind, key, err := l.TicketKey(text)
-		if err == nil && (kind != lockcore.KindOnce && kind != lockcore.KindExclusive || key == "" || len(key) > 512) {
+		if err == nil && (kind != event.KindOnce && kind != event.KindExclusive || key == "" || len(key) > 512) {
 			t.Errorf("%q is a ticket of %v %q", text, kind, key)
 		}
 	})
@@ -437,12 +438,12 @@ func (c *ticketCanary) add(v any) {
 	fmt.Fprintf(&c.text, "%v %+v %#v\n", v, v, v)
 }
 
-func (c *ticketCanary) Start(ctx context.Context, a lockcore.Acquisition) context.Context {
+func (c *ticketCanary) Start(ctx context.Context, a event.Acquisition) context.Context {
 	c.add(a)
 	return ctx
 }
-func (c *ticketCanary) Event(_ context.Context, e lockcore.Event) { c.add(e) }
-func (c *ticketCanary) Traceparent(context.Context) string        { return "" }
+func (c *ticketCanary) Event(_ context.Context, e event.Event) { c.add(e) }
+func (c *ticketCanary) Traceparent(context.Context) string     { return "" }
 
 // No event, log record, error, Hold or String contains the ticket, or the id of a grant that can be
 // handed over.
@@ -471,7 +472,7 @@ func TestTicketCanary(t *testing.T) {
 		c.add(err)
 		_, err = l.Acquire(t.Context(), "k", noWait)
 		c.add(err)
-		holding, _ := l.Inspect(t.Context(), lockcore.KindExclusive, "k")
+		holding, _ := l.Inspect(t.Context(), event.KindExclusive, "k")
 		c.add(holding)
 		for _, text := range []string{ticket + "A", ticket} {
 			faults.SilenceReplies()

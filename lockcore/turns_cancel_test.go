@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -125,7 +126,7 @@ func (q *queue) line(ctx context.Context, who int, call func(context.Context, in
 
 // settled checks that the calls of a were served in order of arrival. The key must be free or done
 // and not abandoned, and its queue empty.
-func (q *queue) settled(kind lockcore.Kind) {
+func (q *queue) settled(kind event.Kind) {
 	t := q.T
 	if !slices.IsSorted(q.served) {
 		t.Errorf("served in the order %v", q.served)
@@ -135,7 +136,7 @@ func (q *queue) settled(kind lockcore.Kind) {
 	if err != nil || h.State != lockcore.StateFree && h.State != lockcore.StateDone || h.Queue != 0 {
 		t.Errorf("at the end: %+v, %v", h, err)
 	}
-	if kind == lockcore.KindExclusive {
+	if kind == event.KindExclusive {
 		if err := q.acquire(t.Context(), -1); err != nil {
 			t.Error(err)
 		}
@@ -163,7 +164,7 @@ func (q *queue) exclusive(ctx context.Context, who int) {
 	if who >= 0 && q.granted < inLine+1 { // b has two holds
 		q.T.Errorf("%d holds", q.granted)
 	}
-	q.settled(lockcore.KindExclusive)
+	q.settled(event.KindExclusive)
 }
 
 // once lets b run the key. The run completes, or it fails and a runs the key again.
@@ -187,7 +188,7 @@ func (q *queue) once(ctx context.Context, who int, done bool) {
 	if q.granted > runs || who >= 0 && q.granted+q.records < inLine { // one call may have been canceled
 		q.T.Errorf("%d runs, %d records", q.granted, q.records)
 	}
-	q.settled(lockcore.KindOnce)
+	q.settled(event.KindOnce)
 }
 
 var lives = map[string]func(*queue, context.Context, int){
@@ -280,7 +281,7 @@ func TestCancelAtHandOver(t *testing.T) {
 						if n := len(q.sent.Commands()); n > 4 {
 							t.Errorf("%d commands", n)
 						}
-						q.settled(lockcore.KindExclusive)
+						q.settled(event.KindExclusive)
 						q.served = nil
 					}
 				})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
@@ -180,7 +181,7 @@ func TestRotateFaults(t *testing.T) {
 						default:
 							f.Deliver()
 						}
-						q.settled(lockcore.KindExclusive)
+						q.settled(event.KindExclusive)
 					})
 				})
 			}
@@ -230,7 +231,7 @@ func TestRotateTwice(t *testing.T) {
 					if d := time.Since(q.start); d > 100*time.Millisecond {
 						t.Errorf("the calls took %v", d)
 					}
-					q.settled(lockcore.KindExclusive)
+					q.settled(event.KindExclusive)
 				})
 			})
 		}

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -111,7 +112,7 @@ func TestTurnsBounded(t *testing.T) {
 func lineUp(t *testing.T, l *lockcore.Locker, n int) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		h, err := l.Inspect(t.Context(), lockcore.KindExclusive, "k")
+		h, err := l.Inspect(t.Context(), event.KindExclusive, "k")
 		if err != nil || time.Now().After(end) {
 			t.Fatalf("%d requests in the queue, want %d: %v", h.Queue, n, err)
 		}
@@ -172,7 +173,7 @@ func TestTurnsNoBarging(t *testing.T) {
 					}
 				}
 			}
-			h, err := third.Inspect(t.Context(), lockcore.KindExclusive, "k")
+			h, err := third.Inspect(t.Context(), event.KindExclusive, "k")
 			if err != nil || h.State != lockcore.StateReserved {
 				t.Errorf("inconclusive: the key is %v, want reserved (%v)", h.State, err)
 			}
@@ -212,7 +213,7 @@ func TestTurnsNoOvertaking(t *testing.T) {
 				tokens[i] = le.Token()
 				_ = le.Release(t.Context())
 			})
-			o.until(t, i, lockcore.Waiting{})
+			o.until(t, i, event.Waiting{})
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		var mu sync.Mutex

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -17,14 +18,14 @@ import (
 // its ctx.
 type callEvents struct {
 	mu    sync.Mutex
-	heard map[int][]lockcore.Event
+	heard map[int][]event.Event
 	more  *sync.Cond
 }
 
 type callKey struct{}
 
 func newCallEvents() *callEvents {
-	e := &callEvents{heard: map[int][]lockcore.Event{}}
+	e := &callEvents{heard: map[int][]event.Event{}}
 	e.more = sync.NewCond(&e.mu)
 	return e
 }
@@ -33,12 +34,12 @@ func (e *callEvents) call(ctx context.Context, i int) context.Context {
 	return context.WithValue(ctx, callKey{}, i)
 }
 
-func (e *callEvents) Start(ctx context.Context, _ lockcore.Acquisition) context.Context {
+func (e *callEvents) Start(ctx context.Context, _ event.Acquisition) context.Context {
 	return ctx
 }
 func (e *callEvents) Traceparent(context.Context) string { return "" }
 
-func (e *callEvents) Event(ctx context.Context, v lockcore.Event) {
+func (e *callEvents) Event(ctx context.Context, v event.Event) {
 	i, ok := ctx.Value(callKey{}).(int)
 	if !ok {
 		return
@@ -50,7 +51,7 @@ func (e *callEvents) Event(ctx context.Context, v lockcore.Event) {
 }
 
 // until waits for an event of call i with the type of like, and returns it.
-func (e *callEvents) until(t *testing.T, i int, like lockcore.Event) lockcore.Event {
+func (e *callEvents) until(t *testing.T, i int, like event.Event) event.Event {
 	t.Helper()
 	late := time.AfterFunc(20*time.Second, func() { panic("no such event") })
 	defer late.Stop()
@@ -105,7 +106,7 @@ func newRelay(t *testing.T, w *world, l *lockcore.Locker, e *callEvents, first l
 			}
 			got <- le
 		}()
-		e.until(t, i+1, lockcore.Waiting{})
+		e.until(t, i+1, event.Waiting{})
 	}
 	return r
 }
@@ -113,7 +114,7 @@ func newRelay(t *testing.T, w *world, l *lockcore.Locker, e *callEvents, first l
 // grant returns the id of the grant that Redis has.
 func (r *relay) grant() string {
 	r.T.Helper()
-	fields, err := redistest.Fields(r.T.Context(), r.Redis, storedNames(lockcore.KindExclusive, "k")[0])
+	fields, err := redistest.Fields(r.T.Context(), r.Redis, storedNames(event.KindExclusive, "k")[0])
 	id := fields["h"]
 	if err != nil {
 		r.T.Error(err)
@@ -241,8 +242,8 @@ func TestTurnsEvents(t *testing.T) {
 			}
 		}
 		for i, le := range []*lockcore.Lease{r.first, le} {
-			g := r.events.until(t, i, lockcore.Granted{}).(lockcore.Granted)   //nolint:errcheck // until returns this type
-			e := r.events.until(t, i, lockcore.Released{}).(lockcore.Released) //nolint:errcheck // until returns this type
+			g := r.events.until(t, i, event.Granted{}).(event.Granted)   //nolint:errcheck // until returns this type
+			e := r.events.until(t, i, event.Released{}).(event.Released) //nolint:errcheck // until returns this type
 			if g.Token != le.Token() || g.Contended != (i > 0) || g.Abandoned || e.Lost != nil || e.Stale || e.Err != nil {
 				t.Errorf("call %d: %+v, %+v", i, g, e)
 			}
@@ -264,7 +265,7 @@ func TestTurnsInspect(t *testing.T) {
 		elsewhere, _, _ := r.Locker(lockcore.Options{})
 		start := time.Now()
 		for {
-			h, err := elsewhere.Inspect(t.Context(), lockcore.KindExclusive, "k")
+			h, err := elsewhere.Inspect(t.Context(), event.KindExclusive, "k")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -72,7 +73,7 @@ func TestTurnsUnusedGrant(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		time.Sleep(50 * time.Second)
-		h, err := other.Inspect(t.Context(), lockcore.KindExclusive, "k")
+		h, err := other.Inspect(t.Context(), event.KindExclusive, "k")
 		if h.Holder.Task != "task B" {
 			t.Errorf("after 50 s the holder is %q, %v, want task B, because A never ran", h.Holder.Task, err)
 		}
@@ -113,13 +114,13 @@ func TestTurnsOldMismatch(t *testing.T) {
 }
 
 type panicky struct {
-	on    func(lockcore.Event) bool
+	on    func(event.Event) bool
 	armed atomic.Bool
 }
 
-func (p *panicky) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
-func (p *panicky) Traceparent(context.Context) string                                { return "" }
-func (p *panicky) Event(_ context.Context, e lockcore.Event) {
+func (p *panicky) Start(ctx context.Context, _ event.Acquisition) context.Context { return ctx }
+func (p *panicky) Traceparent(context.Context) string                             { return "" }
+func (p *panicky) Event(_ context.Context, e event.Event) {
 	if p.on(e) && p.armed.CompareAndSwap(true, false) {
 		panic("observer")
 	}
@@ -130,7 +131,7 @@ func (p *panicky) Event(_ context.Context, e lockcore.Event) {
 func TestTurnsObserverPanicsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		p := &panicky{on: func(e lockcore.Event) bool { _, ok := e.(lockcore.Waiting); return ok }}
+		p := &panicky{on: func(e event.Event) bool { _, ok := e.(event.Waiting); return ok }}
 		l, faults, _ := w.Locker(lockcore.Options{Observer: p})
 		w.Warm(l)
 		faults.Delay(50 * time.Millisecond)
@@ -154,9 +155,9 @@ func TestTurnsObserverPanicsLate(t *testing.T) {
 
 // The Observer panics in an event of a waiting call. The key does not stay held.
 func TestTurnsObserverPanics(t *testing.T) {
-	for name, on := range map[string]func(lockcore.Event) bool{
-		"Waiting": func(e lockcore.Event) bool { _, ok := e.(lockcore.Waiting); return ok },
-		"Granted": func(e lockcore.Event) bool { _, ok := e.(lockcore.Granted); return ok },
+	for name, on := range map[string]func(event.Event) bool{
+		"Waiting": func(e event.Event) bool { _, ok := e.(event.Waiting); return ok },
+		"Granted": func(e event.Event) bool { _, ok := e.(event.Granted); return ok },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -176,7 +177,7 @@ func TestTurnsObserverPanics(t *testing.T) {
 				_ = first.Release(t.Context())
 				<-done
 				time.Sleep(10 * time.Minute)
-				h, err := other.Inspect(t.Context(), lockcore.KindExclusive, "k")
+				h, err := other.Inspect(t.Context(), event.KindExclusive, "k")
 				if h.State == lockcore.StateHeld {
 					t.Errorf("held after 10 min: %+v, %v", h, err)
 				}

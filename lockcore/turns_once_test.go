@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -40,7 +41,7 @@ func TestTurnsRecord(t *testing.T) {
 	for i := range waiters {
 		print := []string{"a", ""}[i%2]
 		go func() { out <- claim(e.call(t.Context(), i), l, print) }()
-		e.until(t, i, lockcore.Waiting{})
+		e.until(t, i, event.Waiting{})
 	}
 	if c := claim(t.Context(), l, "b"); !errors.Is(c.err, lockcore.ErrMismatch) {
 		t.Errorf("another payload during the run: %v, want ErrMismatch", c.err)
@@ -101,7 +102,7 @@ func TestTurnsMismatch(t *testing.T) {
 					}
 					out <- c
 				}()
-				e.until(t, i, lockcore.Waiting{})
+				e.until(t, i, event.Waiting{})
 			}
 			_ = first.lease.Release(t.Context())
 			done, mismatch := 0, 0

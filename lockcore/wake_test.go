@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -155,7 +156,7 @@ func TestWaitInVain(t *testing.T) {
 			t.Errorf("returned %v after the call", d)
 		}
 		synctest.Wait()
-		if h, _ := a.Inspect(t.Context(), lockcore.KindExclusive, "k"); h.Queue != 0 || h.State != lockcore.StateHeld {
+		if h, _ := a.Inspect(t.Context(), event.KindExclusive, "k"); h.Queue != 0 || h.State != lockcore.StateHeld {
 			t.Errorf("after the calls: %+v", h)
 		}
 		_ = le.Release(t.Context())

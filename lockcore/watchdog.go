@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
@@ -250,7 +251,7 @@ func (w *watchdog) renew(batch []*grant, late time.Duration) {
 	}
 	ctx, cancel := context.WithTimeout(w.ctx, min(useful, maxTryTime))
 	defer cancel()
-	p := RenewPass{Leases: len(batch)}
+	p := event.RenewPass{Leases: len(batch)}
 	replies, holders := w.send(ctx, batch)
 	for i, reply := range replies {
 		g := batch[i]

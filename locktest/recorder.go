@@ -5,23 +5,23 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/event"
 )
 
-// Recorder is a [lockcore.Observer] that records what it receives, for tests of what a Locker, a
+// Recorder is a [event.Observer] that records what it receives, for tests of what a Locker, a
 // middleware or an application reports. The zero Recorder is ready to use. It must not be copied.
 // Its methods may be called at the same time.
 //
 // A Recorder keeps every event until Reset, so it is not for production. It has no traceparent: use
-// [lockcore.Join] to record beside another Observer.
+// [event.Join] to record beside another Observer.
 type Recorder struct {
 	mu       sync.Mutex
-	attempts []lockcore.Acquisition
-	events   []lockcore.Event
+	attempts []event.Acquisition
+	events   []event.Event
 }
 
 // Start records a.
-func (r *Recorder) Start(ctx context.Context, a lockcore.Acquisition) context.Context {
+func (r *Recorder) Start(ctx context.Context, a event.Acquisition) context.Context {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.attempts = append(r.attempts, a)
@@ -29,7 +29,7 @@ func (r *Recorder) Start(ctx context.Context, a lockcore.Acquisition) context.Co
 }
 
 // Event records e.
-func (r *Recorder) Event(_ context.Context, e lockcore.Event) {
+func (r *Recorder) Event(_ context.Context, e event.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.events = append(r.events, e)
@@ -39,14 +39,14 @@ func (r *Recorder) Event(_ context.Context, e lockcore.Event) {
 func (*Recorder) Traceparent(context.Context) string { return "" }
 
 // Attempts returns what Start received, in this order.
-func (r *Recorder) Attempts() []lockcore.Acquisition {
+func (r *Recorder) Attempts() []event.Acquisition {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.attempts)
 }
 
 // Events returns all events in the order in which they came. [EventsOf] returns those of one type.
-func (r *Recorder) Events() []lockcore.Event {
+func (r *Recorder) Events() []event.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.events)
@@ -60,7 +60,7 @@ func (r *Recorder) Reset() {
 }
 
 // EventsOf returns the events of type E that r has recorded, in the order in which they came.
-func EventsOf[E lockcore.Event](r *Recorder) []E {
+func EventsOf[E event.Event](r *Recorder) []E {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var found []E

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
@@ -27,8 +28,8 @@ func ExampleRecorder() {
 	})
 
 	fmt.Println("attempts:", len(rec.Attempts()))
-	fmt.Println("granted:", len(locktest.EventsOf[lockcore.Granted](rec)))
-	for _, refused := range locktest.EventsOf[lockcore.Refused](rec) {
+	fmt.Println("granted:", len(locktest.EventsOf[event.Granted](rec)))
+	for _, refused := range locktest.EventsOf[event.Refused](rec) {
 		fmt.Println("refused:", refused.Contended)
 	}
 	// Output:
@@ -45,15 +46,15 @@ func TestRecorder(t *testing.T) {
 	for g := range goroutines {
 		all.Go(func() {
 			for i := range each {
-				ctx := rec.Start(t.Context(), lockcore.Acquisition{Key: fmt.Sprint(g)})
-				rec.Event(ctx, lockcore.Granted{Token: int64(g), Attempt: i})
-				rec.Event(ctx, lockcore.Released{})
+				ctx := rec.Start(t.Context(), event.Acquisition{Key: fmt.Sprint(g)})
+				rec.Event(ctx, event.Granted{Token: int64(g), Attempt: i})
+				rec.Event(ctx, event.Released{})
 			}
 		})
 	}
 	all.Wait()
 	next := map[int64]int{}
-	for _, e := range locktest.EventsOf[lockcore.Granted](&rec) {
+	for _, e := range locktest.EventsOf[event.Granted](&rec) {
 		if e.Attempt != next[e.Token] {
 			t.Errorf("event %d of goroutine %d, want %d", e.Attempt, e.Token, next[e.Token])
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -137,7 +138,7 @@ func (s *suite) usable(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTime/2)
 	defer cancel()
-	_, err = locks.Inspect(ctx, lockcore.KindExclusive, "locktest:"+s.id)
+	_, err = locks.Inspect(ctx, event.KindExclusive, "locktest:"+s.id)
 	return errors.Join(err, locks.Close(ctx))
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/doctor"
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -196,7 +197,7 @@ func (t *trial) tokens() {
 	hold(t.claim(a, key, lockcore.Claim{}), "nothing")
 	forget()
 	hold(t.claim(b, key, lockcore.Claim{}), "the loss of the data")
-	if err := t.clear(b, lockcore.KindOnce, key); err != nil {
+	if err := t.clear(b, event.KindOnce, key); err != nil {
 		t.Error(err)
 	}
 	hold(t.claim(a, key, lockcore.Claim{}), "Clear")

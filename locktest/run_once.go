@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -41,7 +42,7 @@ func (t *trial) records() {
 	}
 	select {
 	case le := <-running:
-		t.until(shortLease, func() bool { return t.state(later, lockcore.KindOnce, key).Queue == lockers-1 })
+		t.until(shortLease, func() bool { return t.state(later, event.KindOnce, key).Queue == lockers-1 })
 		if err := le.Complete(t.ctx, want, time.Hour); err != nil {
 			t.Errorf("complete: %v", err)
 		}
@@ -103,7 +104,7 @@ func (t *trial) failure() {
 	t.complete(again, time.Hour)
 	var h lockcore.Holding
 	err := t.replied(func() (err error) {
-		h, err = a.Inspect(t.ctx, lockcore.KindOnce, key, lockcore.WithRecord)
+		h, err = a.Inspect(t.ctx, event.KindOnce, key, lockcore.WithRecord)
 		return err
 	})
 	if err != nil || h.Record == nil || h.State != lockcore.StateDone || h.KeepLeft > time.Hour {
@@ -143,7 +144,7 @@ func (t *trial) abandoned() {
 	if err := t.over(ranOut.Context()); !errors.Is(err, lockcore.ErrLost) {
 		t.Errorf("the ctx ended with %v, want lost", err)
 	}
-	state := func() lockcore.State { return t.state(b, lockcore.KindOnce, dead).State }
+	state := func() lockcore.State { return t.state(b, event.KindOnce, dead).State }
 	if !t.until(shortLease, func() bool { return state() == lockcore.StateAbandoned }) {
 		t.Errorf("the lease has expired, and the key is %s, want abandoned", state())
 	}
@@ -158,7 +159,7 @@ func (t *trial) abandoned() {
 		if err := over.Abandon(t.ctx); err != nil {
 			t.Error(err)
 		}
-		if err := t.clear(b, lockcore.KindOnce, key); err != nil {
+		if err := t.clear(b, event.KindOnce, key); err != nil {
 			t.Error(err)
 		}
 		t.release(t.claim(a, key, lockcore.Claim{Terms: atOnce, AtMostOnce: true}))

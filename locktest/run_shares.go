@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -138,7 +139,7 @@ func (t *trial) readers() {
 		}
 		close(granted)
 	}()
-	for t.state(a, lockcore.KindExclusive, key).Queue == 0 {
+	for t.state(a, event.KindExclusive, key).Queue == 0 {
 		if t.ctx.Err() != nil {
 			t.Fatal("the writer does not wait")
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -177,13 +178,13 @@ func (t *trial) lostReplies() {
 func (t *trial) revoke() {
 	a, b, key := t.locker(), t.locker(), t.key("revoked")
 	held := t.acquire(a, key, lockcore.Terms{Lease: shortLease})
-	if err := t.replied(func() error { return b.Revoke(t.ctx, lockcore.KindExclusive, key) }); err != nil {
+	if err := t.replied(func() error { return b.Revoke(t.ctx, event.KindExclusive, key) }); err != nil {
 		t.Fatal(err)
 	}
 	if err := t.over(held.Context()); !errors.Is(err, lockcore.ErrRevoked) {
 		t.Errorf("the ctx ended with %v, want revoked", err)
 	}
-	if h := t.state(b, lockcore.KindExclusive, key); h.State == lockcore.StateHeld {
+	if h := t.state(b, event.KindExclusive, key); h.State == lockcore.StateHeld {
 		t.busy(b, key)
 	} else if h.State != lockcore.StateAbandoned { // its lease has expired meanwhile
 		t.Errorf("the handler runs, and the key is %s", h.State)
@@ -201,7 +202,7 @@ func (t *trial) minHold() {
 	terms := lockcore.Terms{Wait: lockcore.NoWait, Lease: longLease, MinHold: least}
 	begin := time.Now()
 	t.release(t.acquire(a, key, terms))
-	h := t.state(b, lockcore.KindExclusive, key)
+	h := t.state(b, event.KindExclusive, key)
 	if time.Since(begin) < least/2 && h.State != lockcore.StateCooling {
 		t.Errorf("released before MinHold, the key is %s, want cooling", h.State)
 	}
@@ -212,11 +213,11 @@ func (t *trial) minHold() {
 	terms.MinHold = time.Hour
 	t.release(t.acquire(a, key, terms))
 	t.busy(b, key)
-	if err := t.clear(b, lockcore.KindExclusive, key); err != nil {
+	if err := t.clear(b, event.KindExclusive, key); err != nil {
 		t.Error(err)
 	}
 	held := t.acquire(b, key, atOnce)
-	if err := t.clear(a, lockcore.KindExclusive, key); !errors.Is(err, lockcore.ErrBusy) {
+	if err := t.clear(a, event.KindExclusive, key); !errors.Is(err, lockcore.ErrBusy) {
 		t.Errorf("Clear of a held key: %v, want busy", err)
 	}
 	t.release(held)

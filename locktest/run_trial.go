@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -140,7 +141,7 @@ func (t *trial) busy(locks *lockcore.Locker, key string) lockcore.BusyError {
 	return *busy
 }
 
-func (t *trial) state(locks *lockcore.Locker, kind lockcore.Kind, key string) lockcore.Holding {
+func (t *trial) state(locks *lockcore.Locker, kind event.Kind, key string) lockcore.Holding {
 	t.Helper()
 	var h lockcore.Holding
 	err := t.replied(func() (err error) {
@@ -165,7 +166,7 @@ func (t *trial) replied(call func() error) error {
 	return err
 }
 
-func (t *trial) clear(locks *lockcore.Locker, kind lockcore.Kind, key string) error {
+func (t *trial) clear(locks *lockcore.Locker, kind event.Kind, key string) error {
 	return t.replied(func() error { return locks.Clear(t.ctx, kind, key) })
 }
 
@@ -247,5 +248,5 @@ func (p *pending) lease(t *trial) *lockcore.Lease {
 // inLine waits until a process is in the wait queue of key in Redis.
 func (t *trial) inLine(locks *lockcore.Locker, key string) bool {
 	t.Helper()
-	return t.until(checkTime/4, func() bool { return t.state(locks, lockcore.KindExclusive, key).Queue > 0 })
+	return t.until(checkTime/4, func() bool { return t.state(locks, event.KindExclusive, key).Queue > 0 })
 }

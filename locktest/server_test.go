@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
 )
@@ -185,7 +186,7 @@ func TestServerLeak(t *testing.T) {
 			!strings.Contains(rec.said, want) || strings.Contains(rec.said, `"released"`) {
 			t.Errorf("the test failed with %q, want %q", rec.said, want)
 		}
-		granted, released := locktest.EventsOf[lockcore.Granted](events), locktest.EventsOf[lockcore.Released](events)
+		granted, released := locktest.EventsOf[event.Granted](events), locktest.EventsOf[event.Released](events)
 		if len(events.Attempts()) != 2 || len(granted) != 2 || len(released) != 1 {
 			t.Errorf("the Observer heard %+v", events.Events())
 		}

@@ -8,27 +8,27 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/event"
 )
 
 // unreleased is the Observer of each Locker that this package makes. It records where each
 // unreleased lease was acquired, and passes all calls on to the Observer of the test. mu guards
 // calls.
 type unreleased struct {
-	next  lockcore.Observer // nil if the test has none
+	next  event.Observer // nil if the test has none
 	mu    sync.Mutex
 	calls map[*call]bool
 }
 
 // call is an attempt and the stack of its caller.
 type call struct {
-	attempt lockcore.Acquisition
+	attempt event.Acquisition
 	stack   []uintptr
 }
 
 type callKey struct{}
 
-func (u *unreleased) Start(ctx context.Context, a lockcore.Acquisition) context.Context {
+func (u *unreleased) Start(ctx context.Context, a event.Acquisition) context.Context {
 	if u.next != nil {
 		ctx = u.next.Start(ctx, a)
 	}
@@ -36,13 +36,13 @@ func (u *unreleased) Start(ctx context.Context, a lockcore.Acquisition) context.
 	return context.WithValue(ctx, callKey{}, &call{a, slices.Clone(stack[:runtime.Callers(2, stack[:])])})
 }
 
-func (u *unreleased) Event(ctx context.Context, e lockcore.Event) {
+func (u *unreleased) Event(ctx context.Context, e event.Event) {
 	if c, ok := ctx.Value(callKey{}).(*call); ok {
 		u.mu.Lock()
 		switch e.(type) {
-		case lockcore.Granted:
+		case event.Granted:
 			u.calls[c] = true
-		case lockcore.Released:
+		case event.Released:
 			delete(u.calls, c)
 		}
 		u.mu.Unlock()

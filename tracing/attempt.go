@@ -12,6 +12,7 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -61,42 +62,42 @@ type attempt struct {
 	unstored error      // why the record could not be stored, if settled
 }
 
-func (a *attempt) event(ctx context.Context, e lockcore.Event) {
+func (a *attempt) event(ctx context.Context, e event.Event) {
 	switch e := e.(type) {
-	case lockcore.Waiting:
+	case event.Waiting:
 		if e.Nested { // a nested call waits, and the run continues
 			a.span.AddEvent(eventNestedWait, trace.WithAttributes(attribute.Int(attrQueue, e.Queue)))
 			return
 		}
 		a.waiting(ctx, e)
-	case lockcore.Granted:
+	case event.Granted:
 		a.granted(ctx, e)
-	case lockcore.Refused:
+	case event.Refused:
 		a.refused(ctx, e)
-	case lockcore.Replayed:
+	case event.Replayed:
 		a.span.SetAttributes(attribute.Int(attrQueue, e.Queue), attribute.Int(attrAttempt, e.Attempt))
 		a.waited(ctx, e.Waited, e.Contended)
 		a.end(ctx, outcomeReplayed, "")
-	case lockcore.RenewFailed:
+	case event.RenewFailed:
 		a.failed(eventRenewFailed, e.Err)
-	case lockcore.Lost:
+	case event.Lost:
 		cause := errorType(e.Cause)
 		a.span.AddEvent(eventLost, trace.WithAttributes(attribute.String(attrCause, cause)))
 		a.o.in.lost.Add(ctx, 1, a.ofCause(cause))
-	case lockcore.Overrun:
+	case event.Overrun:
 		a.span.AddEvent(eventOverrun, trace.WithAttributes(attribute.String(attrCause, errorType(e.Cause))))
 		a.o.in.overruns.Add(ctx, 1, a.both)
-	case lockcore.Released:
+	case event.Released:
 		a.released(ctx, e)
-	case lockcore.CompletionFailed:
+	case event.CompletionFailed:
 		a.o.in.completionsFailed.Add(ctx, 1, a.both)
 		a.settle(cmp.Or(e.Err, lockcore.ErrUnavailable))
-	case lockcore.CompletionStored:
+	case event.CompletionStored:
 		a.settle(nil)
 	}
 }
 
-func (a *attempt) waiting(ctx context.Context, e lockcore.Waiting) {
+func (a *attempt) waiting(ctx context.Context, e event.Waiting) {
 	queue := attribute.Int(attrQueue, e.Queue)
 	a.span.SetAttributes(queue)
 	opts := []trace.SpanStartOption{trace.WithAttributes(a.kind, a.name, queue)}
@@ -108,7 +109,7 @@ func (a *attempt) waiting(ctx context.Context, e lockcore.Waiting) {
 	_, a.acquire = a.o.tracer.Start(ctx, "acquire", opts...)
 }
 
-func (a *attempt) granted(ctx context.Context, e lockcore.Granted) {
+func (a *attempt) granted(ctx context.Context, e event.Granted) {
 	a.tookOver = e.Abandoned
 	a.span.SetAttributes(
 		attribute.Int(attrQueue, e.Queue), attribute.Int(attrAttempt, e.Attempt),
@@ -121,7 +122,7 @@ func (a *attempt) granted(ctx context.Context, e lockcore.Granted) {
 	}
 }
 
-func (a *attempt) refused(ctx context.Context, e lockcore.Refused) {
+func (a *attempt) refused(ctx context.Context, e event.Refused) {
 	a.span.SetAttributes(attribute.Int(attrQueue, e.Queue))
 	if a.acquire == nil { // without a Waiting event the holder has no link yet
 		if holder := spanOf(holderOf(e.Err).Traceparent); holder.IsValid() {
@@ -132,7 +133,7 @@ func (a *attempt) refused(ctx context.Context, e lockcore.Refused) {
 	a.end(ctx, outcomeOf(e.Err), errorType(e.Err))
 }
 
-func (a *attempt) released(ctx context.Context, e lockcore.Released) {
+func (a *attempt) released(ctx context.Context, e event.Released) {
 	a.span.SetAttributes(
 		attribute.Float64(attrHold, e.Held.Seconds()),
 		attribute.Int(attrRenewals, e.Renewals), attribute.Int(attrRenewErrors, e.Failures),

@@ -7,6 +7,7 @@ import (
 	metricnoop "go.opentelemetry.io/otel/metric/noop"
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -16,20 +17,20 @@ import (
 // BenchmarkObserver measures what this package alone adds to an uncontended run.
 func BenchmarkObserver(b *testing.B) {
 	obs := noopObserver(b)
-	a := lockcore.Acquisition{Kind: lockcore.KindExclusive, Name: "account", Key: "account:42"}
+	a := event.Acquisition{Kind: event.KindExclusive, Name: "account", Key: "account:42"}
 	b.ReportAllocs()
 	for b.Loop() {
 		ctx := obs.Start(b.Context(), a)
 		_ = obs.Traceparent(ctx)
-		obs.Event(ctx, lockcore.Granted{Attempt: 1, Token: 1})
-		obs.Event(ctx, lockcore.Released{})
+		obs.Event(ctx, event.Granted{Attempt: 1, Token: 1})
+		obs.Event(ctx, event.Released{})
 	}
 }
 
 // BenchmarkExclusive measures a complete run on a real server, without an Observer and with a no-op
 // one.
 func BenchmarkExclusive(b *testing.B) {
-	for name, obs := range map[string]lockcore.Observer{"nil": nil, "noop": noopObserver(b)} {
+	for name, obs := range map[string]event.Observer{"nil": nil, "noop": noopObserver(b)} {
 		b.Run(name, func(b *testing.B) {
 			locks, err := lockcore.New(redistest.Real(b).Client(b), lockcore.Options{Observer: obs})
 			if err != nil {
@@ -47,7 +48,7 @@ func BenchmarkExclusive(b *testing.B) {
 	}
 }
 
-func noopObserver(b *testing.B) lockcore.Observer {
+func noopObserver(b *testing.B) event.Observer {
 	b.Helper()
 	obs, err := tracing.New(tracing.Options{TracerProvider: tracenoop.NewTracerProvider(), MeterProvider: metricnoop.NewMeterProvider()})
 	if err != nil {

@@ -36,7 +36,7 @@
 // A program that sets the global providers of OpenTelemetry calls tracing.New(tracing.Options{}).
 // The telemetry shows the calls that ran, waited, were refused or lost their lease, and their
 // holders. In holdfast, only this package and tracing/asynqtrace import OpenTelemetry. To use
-// slogobs too, see [lockcore.Join].
+// slogobs too, see [event.Join].
 //
 // # Spans
 //

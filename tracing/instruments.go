@@ -7,6 +7,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -104,7 +105,7 @@ type class struct {
 // classOf returns the class of an attempt. For the first call of a class it creates the series of
 // its counters with the value 0. If two first calls race, the one that stores the class creates the
 // series. The other may count earlier, which changes no sum.
-func (o *observer) classOf(at lockcore.Acquisition) *class {
+func (o *observer) classOf(at event.Acquisition) *class {
 	type id struct{ kind, name string }
 	kind := kindOf(at)
 	if c, ok := o.classes.Load(id{kind, at.Name}); ok {
@@ -131,7 +132,7 @@ func (o *observer) classOf(at lockcore.Acquisition) *class {
 }
 
 // kindOf returns the kind of a call for telemetry. A share has a kind that a key does not have.
-func kindOf(at lockcore.Acquisition) string {
+func kindOf(at event.Acquisition) string {
 	switch {
 	case at.Limit == lockcore.Unlimited:
 		return "shared"
@@ -141,10 +142,10 @@ func kindOf(at lockcore.Acquisition) string {
 	return at.Kind.String()
 }
 
-func (in *instruments) create(c *class, kind lockcore.Kind) {
+func (in *instruments) create(c *class, kind event.Kind) {
 	ctx := context.Background()
 	outcomes := exclusiveOutcomes
-	if kind == lockcore.KindOnce {
+	if kind == event.KindOnce {
 		outcomes = onceOutcomes
 		in.completionsFailed.Add(ctx, 0, c.both)
 	}
@@ -173,7 +174,7 @@ func labels(kv ...attribute.KeyValue) metric.MeasurementOption {
 
 func result(s string) metric.MeasurementOption { return labels(attribute.String(attrResult, s)) }
 
-func (in *instruments) renewed(ctx context.Context, p lockcore.RenewPass) {
+func (in *instruments) renewed(ctx context.Context, p event.RenewPass) {
 	for _, r := range []struct {
 		n      int
 		result metric.MeasurementOption

@@ -12,7 +12,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
 
-	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/tracing"
 )
@@ -23,20 +23,20 @@ func TestReportsAreCounted(t *testing.T) {
 	r := newRig(t, tracing.Options{})
 	attempt := r.Start(t.Context(), charge)
 	for _, ctx := range []context.Context{t.Context(), attempt} {
-		r.Event(ctx, lockcore.RenewPass{Leases: 9, Kept: 6, Gone: 1, Failed: 2})
-		r.Event(ctx, guard.NoKey{Name: "account"})
-		r.Event(ctx, guard.ConflictLost{Name: "account", Holder: lockcore.Holder{Host: "db7", Task: "t1"}})
-		r.Event(ctx, guard.PayloadDiffers{Name: "account", Key: "account:42"})
-		r.Event(ctx, guard.TickAbandoned{Name: "account", Key: "account@1"})
-		r.Event(ctx, guard.Parked{Name: "account", Kind: lockcore.KindExclusive, Key: "account:42", Count: 1})
-		r.Event(ctx, guard.Parked{Name: "account", Kind: lockcore.KindExclusive, Key: "account:42", Count: 1, Again: true})
-		r.Event(ctx, guard.Unparked{Name: "account", Kind: lockcore.KindExclusive, Key: "account:42", Parked: time.Minute})
-		r.Event(ctx, lockcore.CleanupFailed{N: 3, Err: lockcore.ErrClosed})
-		r.Event(ctx, lockcore.GroupSent{Calls: 7, Waited: time.Millisecond})
-		r.Event(ctx, lockcore.Misconfigured{Problem: "no Configure"})
-		r.Event(ctx, lockcore.BadRecord{Err: errors.New("version 9")})
+		r.Event(ctx, event.RenewPass{Leases: 9, Kept: 6, Gone: 1, Failed: 2})
+		r.Event(ctx, event.NoKey{Name: "account"})
+		r.Event(ctx, event.ConflictLost{Name: "account", Holder: event.Holder{Host: "db7", Task: "t1"}})
+		r.Event(ctx, event.PayloadDiffers{Name: "account", Key: "account:42"})
+		r.Event(ctx, event.TickAbandoned{Name: "account", Key: "account@1"})
+		r.Event(ctx, event.Parked{Name: "account", Kind: event.KindExclusive, Key: "account:42", Count: 1})
+		r.Event(ctx, event.Parked{Name: "account", Kind: event.KindExclusive, Key: "account:42", Count: 1, Again: true})
+		r.Event(ctx, event.Unparked{Name: "account", Kind: event.KindExclusive, Key: "account:42", Parked: time.Minute})
+		r.Event(ctx, event.CleanupFailed{N: 3, Err: lockcore.ErrClosed})
+		r.Event(ctx, event.GroupSent{Calls: 7, Waited: time.Millisecond})
+		r.Event(ctx, event.Misconfigured{Problem: "no Configure"})
+		r.Event(ctx, event.BadRecord{Err: errors.New("version 9")})
 	}
-	r.Event(attempt, lockcore.Replayed{})
+	r.Event(attempt, event.Replayed{})
 	for _, tt := range []struct {
 		metric string
 		labels []string
@@ -72,24 +72,24 @@ func TestReportsAreCounted(t *testing.T) {
 // effect.
 func TestStrangeEventsAreIgnored(t *testing.T) {
 	r := newRig(t, tracing.Options{})
-	for _, e := range []lockcore.Event{
+	for _, e := range []event.Event{
 		nil,
-		lockcore.Waiting{},
-		lockcore.Granted{},
-		lockcore.Refused{},
-		lockcore.Replayed{},
-		lockcore.RenewFailed{},
-		lockcore.Lost{},
-		lockcore.Overrun{},
-		lockcore.Released{},
-		lockcore.CompletionFailed{},
+		event.Waiting{},
+		event.Granted{},
+		event.Refused{},
+		event.Replayed{},
+		event.RenewFailed{},
+		event.Lost{},
+		event.Overrun{},
+		event.Released{},
+		event.CompletionFailed{},
 		struct{}{},
 	} {
 		r.Event(t.Context(), e)
 	}
 	ctx := r.Start(t.Context(), charge)
 	r.Event(ctx, struct{}{})
-	r.Event(ctx, lockcore.Refused{}) // without an error, which does not happen
+	r.Event(ctx, event.Refused{}) // without an error, which does not happen
 	if n := r.count(t, "holdfast.acquisitions"); n != 1 {
 		t.Errorf("acquisitions is %d, want 1", n)
 	}
@@ -101,9 +101,9 @@ func TestACanceledContextStillCounts(t *testing.T) {
 	r := newRig(t, tracing.Options{})
 	parent, cancel := context.WithCancel(t.Context())
 	ctx := r.Start(parent, charge)
-	r.Event(ctx, lockcore.Granted{})
+	r.Event(ctx, event.Granted{})
 	cancel()
-	r.Event(ctx, lockcore.Released{})
+	r.Event(ctx, event.Released{})
 	r.addsUp(t)
 	if n := r.count(t, "holdfast.acquisitions"); n != 1 {
 		t.Errorf("acquisitions is %d, want 1", n)
@@ -113,19 +113,19 @@ func TestACanceledContextStillCounts(t *testing.T) {
 // A record that is stored late leaves no error on a span. A record that is not stored is an error
 // on a separate span. Both hold for each order of Released and the event about the record.
 func TestALateRecordIsASpanOfItsOwn(t *testing.T) {
-	released := lockcore.Released{Completed: true, Err: lockcore.ErrUnavailable}
+	released := event.Released{Completed: true, Err: lockcore.ErrUnavailable}
 	for _, tt := range []struct {
-		last   lockcore.Event
+		last   event.Event
 		status codes.Code
 		failed int64
 	}{
-		{lockcore.CompletionStored{}, codes.Unset, 0},
-		{lockcore.CompletionFailed{Err: lockcore.ErrUnavailable}, codes.Error, 1},
+		{event.CompletionStored{}, codes.Unset, 0},
+		{event.CompletionFailed{Err: lockcore.ErrUnavailable}, codes.Error, 1},
 	} {
-		for _, events := range [][]lockcore.Event{{released, tt.last}, {tt.last, released}, {released, tt.last, tt.last}} {
+		for _, events := range [][]event.Event{{released, tt.last}, {tt.last, released}, {released, tt.last, tt.last}} {
 			r := newRig(t, tracing.Options{})
 			ctx := r.Start(t.Context(), charge)
-			r.Event(ctx, lockcore.Granted{})
+			r.Event(ctx, event.Granted{})
 			for _, e := range events {
 				r.Event(ctx, e)
 			}
@@ -174,7 +174,7 @@ func TestCountersExistBeforeTheirFirstEvent(t *testing.T) {
 			r.Event(ctx, e)
 		}
 	}
-	r.Event(ctx, lockcore.Replayed{})
+	r.Event(ctx, event.Replayed{})
 	if n := len(r.points(t, "holdfast.acquisitions")); n != 15 {
 		t.Errorf("acquisitions has %d series, want 15", n)
 	}
@@ -182,7 +182,7 @@ func TestCountersExistBeforeTheirFirstEvent(t *testing.T) {
 		t.Errorf("lease.lost has %d series, want 5", n)
 	}
 	exclusive := newRig(t, tracing.Options{})
-	exclusive.Event(exclusive.Start(t.Context(), lockcore.Acquisition{Kind: lockcore.KindExclusive}), lockcore.Refused{})
+	exclusive.Event(exclusive.Start(t.Context(), event.Acquisition{Kind: event.KindExclusive}), event.Refused{})
 	if n := len(exclusive.points(t, "holdfast.acquisitions")); n != 10 {
 		t.Errorf("acquisitions of an exclusive class has %d series, want 10", n)
 	}
@@ -192,11 +192,11 @@ func TestCountersExistBeforeTheirFirstEvent(t *testing.T) {
 func TestTakeoversAreCountedAtTheGrant(t *testing.T) {
 	r := newRig(t, tracing.Options{})
 	ctx := r.Start(t.Context(), charge)
-	r.Event(ctx, lockcore.Granted{Attempt: 2, Abandoned: true})
+	r.Event(ctx, event.Granted{Attempt: 2, Abandoned: true})
 	if n := r.count(t, "holdfast.takeovers", "holdfast.kind", "once", "holdfast.name", "charge"); n != 1 {
 		t.Errorf("takeovers is %d while it runs, want 1", n)
 	}
-	r.Event(ctx, lockcore.Released{Failed: context.Canceled})
+	r.Event(ctx, event.Released{Failed: context.Canceled})
 	r.addsUp(t)
 }
 
@@ -204,14 +204,14 @@ func TestTakeoversAreCountedAtTheGrant(t *testing.T) {
 // and a schema.
 func TestNamesFollowTheConventions(t *testing.T) {
 	r := newRig(t, tracing.Options{})
-	for _, kind := range []lockcore.Kind{lockcore.KindExclusive, lockcore.KindOnce} {
-		ctx := r.Start(t.Context(), lockcore.Acquisition{Kind: kind, Name: "charge"})
-		for _, e := range []lockcore.Event{
-			lockcore.Granted{},
-			lockcore.RenewFailed{},
-			lockcore.Lost{Cause: lockcore.ErrMaxHold},
-			lockcore.Overrun{Cause: lockcore.ErrMaxHold},
-			lockcore.Released{Lost: lockcore.ErrMaxHold, Err: lockcore.ErrUnavailable},
+	for _, kind := range []event.Kind{event.KindExclusive, event.KindOnce} {
+		ctx := r.Start(t.Context(), event.Acquisition{Kind: kind, Name: "charge"})
+		for _, e := range []event.Event{
+			event.Granted{},
+			event.RenewFailed{},
+			event.Lost{Cause: lockcore.ErrMaxHold},
+			event.Overrun{Cause: lockcore.ErrMaxHold},
+			event.Released{Lost: lockcore.ErrMaxHold, Err: lockcore.ErrUnavailable},
 		} {
 			r.Event(ctx, e)
 		}
@@ -256,9 +256,9 @@ func TestNamesFollowTheConventions(t *testing.T) {
 func TestDurationsAreInSecondsWithBucketsForThem(t *testing.T) {
 	r := newRig(t, tracing.Options{})
 	ctx := r.Start(t.Context(), charge)
-	r.Event(ctx, lockcore.Granted{Wait: lockcore.Wait{Waited: 250 * time.Millisecond}})
-	r.Event(ctx, lockcore.Released{Held: 2 * time.Minute})
-	r.Event(ctx, guard.Unparked{Kind: charge.Kind, Name: charge.Name, Parked: time.Hour})
+	r.Event(ctx, event.Granted{Wait: event.Wait{Waited: 250 * time.Millisecond}})
+	r.Event(ctx, event.Released{Held: 2 * time.Minute})
+	r.Event(ctx, event.Unparked{Kind: charge.Kind, Name: charge.Name, Parked: time.Hour})
 	for name, sum := range map[string]float64{"holdfast.wait.duration": 0.25, "holdfast.hold.duration": 120, "holdfast.parked.duration": 3600} {
 		ps := r.points(t, name)
 		if len(ps) != 1 || ps[0].n != 1 || ps[0].sum != sum {

@@ -13,9 +13,8 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/version"
-	"github.com/holdfast-go/holdfast/lockcore"
 )
 
 const scope = "github.com/holdfast-go/holdfast/tracing"
@@ -35,7 +34,7 @@ type Options struct {
 // New returns an Observer for [lockcore.Options] that makes the spans and metrics in the
 // documentation of this package. One Observer can serve any number of Lockers. New returns an error
 // only if the MeterProvider refuses an instrument.
-func New(o Options) (lockcore.Observer, error) {
+func New(o Options) (event.Observer, error) {
 	if o.TracerProvider == nil {
 		o.TracerProvider = otel.GetTracerProvider()
 	}
@@ -57,13 +56,13 @@ type observer struct {
 	classes sync.Map // of kind and name to *class
 }
 
-// attemptKey contains the observer, so two Observers on one Locker (lockcore.Join) each find their
+// attemptKey contains the observer, so two Observers on one Locker (event.Join) each find their
 // own attempt.
 type attemptKey struct{ *observer }
 
 // Start begins the span of a run. The returned ctx carries the new attempt. An outer attempt that
 // ctx carries does not change.
-func (o *observer) Start(ctx context.Context, at lockcore.Acquisition) context.Context {
+func (o *observer) Start(ctx context.Context, at event.Acquisition) context.Context {
 	a := &attempt{o: o, class: o.classOf(at)}
 	title := a.kind.Value.AsString()
 	if at.Name != "" {
@@ -85,35 +84,35 @@ func (o *observer) Start(ctx context.Context, at lockcore.Acquisition) context.C
 }
 
 // Event passes e to the attempt of ctx. Events that belong to no attempt are counted with any ctx.
-func (o *observer) Event(ctx context.Context, e lockcore.Event) {
+func (o *observer) Event(ctx context.Context, e event.Event) {
 	a, _ := ctx.Value(attemptKey{o}).(*attempt)
 	switch e := e.(type) {
-	case lockcore.RenewPass:
+	case event.RenewPass:
 		o.in.renewed(ctx, e)
-	case guard.NoKey:
+	case event.NoKey:
 		o.in.noKey.Add(ctx, 1, metric.WithAttributes(attribute.String(attrName, e.Name)))
-	case guard.ConflictLost:
+	case event.ConflictLost:
 		o.in.conflictsLost.Add(ctx, 1, metric.WithAttributes(attribute.String(attrName, e.Name)))
-	case guard.PayloadDiffers:
+	case event.PayloadDiffers:
 		o.in.payloadMismatches.Add(ctx, 1, metric.WithAttributes(attribute.String(attrName, e.Name)))
-	case guard.TickAbandoned:
+	case event.TickAbandoned:
 		o.in.ticksAbandoned.Add(ctx, 1, metric.WithAttributes(attribute.String(attrName, e.Name)))
-	case guard.Parked:
-		c := o.classOf(lockcore.Acquisition{Kind: e.Kind, Name: e.Name})
+	case event.Parked:
+		c := o.classOf(event.Acquisition{Kind: e.Kind, Name: e.Name})
 		o.in.parked.Add(ctx, 1, c.again[e.Again])
 		o.in.parkedKeys.record(c, e.Key, e.Count, e.Oldest, e.Delay)
-	case guard.Unparked:
-		c := o.classOf(lockcore.Acquisition{Kind: e.Kind, Name: e.Name})
+	case event.Unparked:
+		c := o.classOf(event.Acquisition{Kind: e.Kind, Name: e.Name})
 		o.in.parkedTime.Record(ctx, e.Parked.Seconds(), c.both)
 		o.in.parkedKeys.record(c, e.Key, e.Count, e.Oldest, 0)
-	case lockcore.CleanupFailed:
+	case event.CleanupFailed:
 		o.in.cleanupsFailed.Add(ctx, int64(e.N))
-	case lockcore.GroupSent:
+	case event.GroupSent:
 		o.in.groupCalls.Record(ctx, int64(e.Calls))
 		o.in.groupWait.Record(ctx, e.Waited.Seconds())
-	case lockcore.Misconfigured:
+	case event.Misconfigured:
 		o.in.misconfigured.Add(ctx, 1)
-	case lockcore.BadRecord:
+	case event.BadRecord:
 		o.in.badRecords.Add(ctx, 1)
 	default:
 		if a != nil { // else another Observer has started the attempt

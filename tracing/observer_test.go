@@ -12,6 +12,7 @@ import (
 
 	"go.opentelemetry.io/otel/codes"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -23,21 +24,21 @@ const (
 	traceparent = "00-" + holderTrace + "-00f067aa0ba902b7-01"
 )
 
-var charge = lockcore.Acquisition{
-	Kind: lockcore.KindOnce, Name: "charge", Key: "charge:42", Backend: "redis", Locker: "0b6c6d3e-8f7a-4f0e-9a34-5f0a4a0f3c11",
+var charge = event.Acquisition{
+	Kind: event.KindOnce, Name: "charge", Key: "charge:42", Backend: "redis", Locker: "0b6c6d3e-8f7a-4f0e-9a34-5f0a4a0f3c11",
 }
 
 // outcomes are the possible courses of an attempt, and what its span shows.
 var outcomes = []struct {
 	name      string
-	events    []lockcore.Event
+	events    []event.Event
 	outcome   string
 	errorType string // and status Error; "" is status unset
 	cause     string
 }{
-	{name: "runs", events: ran(lockcore.Granted{Attempt: 1}, lockcore.Released{}), outcome: "completed"},
-	{name: "takes over", events: ran(lockcore.Granted{Attempt: 2, Abandoned: true}, lockcore.Released{}), outcome: "took_over"},
-	{name: "is done", events: []lockcore.Event{lockcore.Replayed{Attempt: 3}}, outcome: "replayed"},
+	{name: "runs", events: ran(event.Granted{Attempt: 1}, event.Released{}), outcome: "completed"},
+	{name: "takes over", events: ran(event.Granted{Attempt: 2, Abandoned: true}, event.Released{}), outcome: "took_over"},
+	{name: "is done", events: []event.Event{event.Replayed{Attempt: 3}}, outcome: "replayed"},
 	{name: "is busy", events: refused(&lockcore.BusyError{Key: "charge:42"}), outcome: "busy"},
 	{name: "is busy until the caller leaves", events: refused(errors.Join(&lockcore.BusyError{}, context.Canceled)), outcome: "busy"},
 	{name: "has another fingerprint", events: refused(&lockcore.MismatchError{}), outcome: "mismatch"},
@@ -60,30 +61,30 @@ var outcomes = []struct {
 		name: "cannot read the record", outcome: "bad_record", errorType: "bad_record",
 		events: refused(fmt.Errorf("%w: %q", lockcore.ErrRecord, "charge:42")),
 	},
-	{name: "fails", events: ran(lockcore.Granted{Attempt: 1}, lockcore.Released{Failed: errors.New("no such account")}), outcome: "failed", errorType: "_OTHER"},
+	{name: "fails", events: ran(event.Granted{Attempt: 1}, event.Released{Failed: errors.New("no such account")}), outcome: "failed", errorType: "_OTHER"},
 	{
 		name: "fails with a type", outcome: "failed", errorType: "*fs.PathError",
-		events: ran(lockcore.Granted{Attempt: 1}, lockcore.Released{Failed: fmt.Errorf("read: %w", &fs.PathError{})}),
+		events: ran(event.Granted{Attempt: 1}, event.Released{Failed: fmt.Errorf("read: %w", &fs.PathError{})}),
 	},
 	{
 		name: "fails with a class of its own", outcome: "failed", errorType: "503",
-		events: ran(lockcore.Granted{Attempt: 1}, lockcore.Released{Failed: fmt.Errorf("a: %w", typedError("503"))}),
+		events: ran(event.Granted{Attempt: 1}, event.Released{Failed: fmt.Errorf("a: %w", typedError("503"))}),
 	},
 	{
 		name: "finds another key busy inside", outcome: "busy",
-		events: ran(lockcore.Granted{Attempt: 1}, lockcore.Released{Failed: guard.NoEffect(&lockcore.BusyError{Key: "payment:7"})}),
+		events: ran(event.Granted{Attempt: 1}, event.Released{Failed: guard.NoEffect(&lockcore.BusyError{Key: "payment:7"})}),
 	},
 	{
 		name: "finds another key busy inside, and records that", outcome: "failed", errorType: "busy",
-		events: ran(lockcore.Granted{Attempt: 1}, lockcore.Released{Failed: &lockcore.BusyError{Key: "account:42"}, Completed: true}),
+		events: ran(event.Granted{Attempt: 1}, event.Released{Failed: &lockcore.BusyError{Key: "account:42"}, Completed: true}),
 	},
 	{
 		name: "fails after a takeover", outcome: "failed", errorType: "timeout",
-		events: ran(lockcore.Granted{Attempt: 2, Abandoned: true}, lockcore.Released{Failed: context.DeadlineExceeded}),
+		events: ran(event.Granted{Attempt: 2, Abandoned: true}, event.Released{Failed: context.DeadlineExceeded}),
 	},
 	{
 		name: "fails because it is lost", outcome: "lost", errorType: "lost", cause: "lost",
-		events: ran(lockcore.Granted{Attempt: 1}, lockcore.Lost{Cause: lockcore.ErrLost}, lockcore.Released{Lost: lockcore.ErrLost, Failed: context.Canceled}),
+		events: ran(event.Granted{Attempt: 1}, event.Lost{Cause: lockcore.ErrLost}, event.Released{Lost: lockcore.ErrLost, Failed: context.Canceled}),
 	},
 	{name: "is lost", events: lost(lockcore.ErrLost), outcome: "lost", errorType: "lost", cause: "lost"},
 	{name: "takes too long", events: lost(lockcore.ErrMaxHold), outcome: "lost", errorType: "max_hold", cause: "max_hold"},
@@ -91,24 +92,24 @@ var outcomes = []struct {
 	{name: "is cut off by Close", events: lost(lockcore.ErrGivenUp), outcome: "lost", errorType: "given_up", cause: "given_up"},
 	{
 		name: "panics under at most once", outcome: "unknown", errorType: "unknown",
-		events: ran(lockcore.Granted{Attempt: 1}, lockcore.Released{Abandoned: true}),
+		events: ran(event.Granted{Attempt: 1}, event.Released{Abandoned: true}),
 	},
 	{
 		name: "hands its hold over", outcome: "handed_over",
-		events: ran(lockcore.Granted{Attempt: 1}, lockcore.Released{HandedOver: true}),
+		events: ran(event.Granted{Attempt: 1}, event.Released{HandedOver: true}),
 	},
 	{
 		name: "a used ticket", outcome: "bad_ticket",
-		events: []lockcore.Event{lockcore.Refused{Err: errtext.Wrap(lockcore.ErrNotRun, lockcore.ErrLost)}},
+		events: []event.Event{event.Refused{Err: errtext.Wrap(lockcore.ErrNotRun, lockcore.ErrLost)}},
 	},
 	{
 		name: "waits and runs", outcome: "completed",
-		events: ran(lockcore.Waiting{Queue: 1}, lockcore.Granted{Wait: lockcore.Wait{Contended: true, Queue: 2}}, lockcore.Released{}),
+		events: ran(event.Waiting{Queue: 1}, event.Granted{Wait: event.Wait{Contended: true, Queue: 2}}, event.Released{}),
 	},
-	{name: "waits and is refused", outcome: "busy", events: append(ran(lockcore.Waiting{Queue: 1}), refused(&lockcore.BusyError{})...)},
+	{name: "waits and is refused", outcome: "busy", events: append(ran(event.Waiting{Queue: 1}), refused(&lockcore.BusyError{})...)},
 	{
 		name: "waits and is replayed", outcome: "replayed",
-		events: ran(lockcore.Waiting{Queue: 1}, lockcore.Replayed{Wait: lockcore.Wait{Contended: true}}),
+		events: ran(event.Waiting{Queue: 1}, event.Replayed{Wait: event.Wait{Contended: true}}),
 	},
 }
 
@@ -118,12 +119,12 @@ type typedError string
 func (typedError) Error() string       { return "the text of an error, which is nowhere" }
 func (e typedError) ErrorType() string { return string(e) }
 
-func ran(e ...lockcore.Event) []lockcore.Event { return e }
+func ran(e ...event.Event) []event.Event { return e }
 
-func refused(err error) []lockcore.Event { return ran(lockcore.Refused{Err: err}) }
+func refused(err error) []event.Event { return ran(event.Refused{Err: err}) }
 
-func lost(cause error) []lockcore.Event {
-	return ran(lockcore.Granted{Attempt: 1}, lockcore.Lost{Cause: cause}, lockcore.Released{Lost: cause})
+func lost(cause error) []event.Event {
+	return ran(event.Granted{Attempt: 1}, event.Lost{Cause: cause}, event.Released{Lost: cause})
 }
 
 func TestEveryOutcomeEndsItsSpanAndIsCountedOnce(t *testing.T) {
@@ -168,13 +169,13 @@ func TestEveryOutcomeEndsItsSpanAndIsCountedOnce(t *testing.T) {
 func TestASpanTellsTheWholeRun(t *testing.T) {
 	r := newRig(t, tracing.Options{})
 	ctx := r.Start(t.Context(), charge)
-	for _, e := range []lockcore.Event{
-		lockcore.Waiting{Holder: lockcore.Holder{Host: "db7", Traceparent: traceparent}, Queue: 2},
-		lockcore.Granted{Wait: lockcore.Wait{Waited: 1500 * time.Millisecond, Contended: true, Queue: 3}, Token: 7, Attempt: 2, Abandoned: true},
-		lockcore.RenewFailed{Err: context.DeadlineExceeded},
-		lockcore.Lost{Cause: lockcore.ErrLost},
-		lockcore.Overrun{Cause: lockcore.ErrLost},
-		lockcore.Released{Held: 4 * time.Second, Renewals: 5, Failures: 6, Lost: lockcore.ErrLost, Stale: true, Err: lockcore.ErrUnavailable},
+	for _, e := range []event.Event{
+		event.Waiting{Holder: event.Holder{Host: "db7", Traceparent: traceparent}, Queue: 2},
+		event.Granted{Wait: event.Wait{Waited: 1500 * time.Millisecond, Contended: true, Queue: 3}, Token: 7, Attempt: 2, Abandoned: true},
+		event.RenewFailed{Err: context.DeadlineExceeded},
+		event.Lost{Cause: lockcore.ErrLost},
+		event.Overrun{Cause: lockcore.ErrLost},
+		event.Released{Held: 4 * time.Second, Renewals: 5, Failures: 6, Lost: lockcore.ErrLost, Stale: true, Err: lockcore.ErrUnavailable},
 	} {
 		r.Event(ctx, e)
 	}
@@ -248,9 +249,9 @@ func TestSpanNamesBackendAndLocker(t *testing.T) {
 
 func TestARunThatDidNotWaitHasNoChild(t *testing.T) {
 	r := newRig(t, tracing.Options{})
-	ctx := r.Start(t.Context(), lockcore.Acquisition{Kind: lockcore.KindExclusive, Key: "k"})
-	r.Event(ctx, lockcore.Granted{})
-	r.Event(ctx, lockcore.Released{})
+	ctx := r.Start(t.Context(), event.Acquisition{Kind: event.KindExclusive, Key: "k"})
+	r.Event(ctx, event.Granted{})
+	r.Event(ctx, event.Released{})
 	if got := r.spans.GetSpans(); len(got) != 1 || got[0].Name != "exclusive" {
 		t.Errorf("spans: %v, want one, named by its kind alone", got)
 	}
@@ -258,10 +259,10 @@ func TestARunThatDidNotWaitHasNoChild(t *testing.T) {
 
 // A refusal without a wait has a link to the holder, also that of an abandoned key.
 func TestRefusalsLinkToTheHolder(t *testing.T) {
-	h := lockcore.Holder{Traceparent: traceparent}
+	h := event.Holder{Traceparent: traceparent}
 	for _, err := range []error{&lockcore.BusyError{Holder: h}, &lockcore.AbandonedError{Holder: h}} {
 		r := newRig(t, tracing.Options{})
-		r.Event(r.Start(t.Context(), charge), lockcore.Refused{Wait: lockcore.Wait{Contended: true}, Err: err})
+		r.Event(r.Start(t.Context(), charge), event.Refused{Wait: event.Wait{Contended: true}, Err: err})
 		links := r.span(t, "once charge").Links
 		if len(links) != 1 || links[0].SpanContext.TraceID().String() != holderTrace {
 			t.Errorf("%T: links are %v", err, links)
@@ -279,10 +280,10 @@ func TestABadTraceparentLinksToNothing(t *testing.T) {
 		r := newRig(t, tracing.Options{})
 		outer, span := r.tracer.Start(t.Context(), "outer")
 		ctx := r.Start(outer, charge)
-		h := lockcore.Holder{Traceparent: bad}
-		r.Event(ctx, lockcore.Waiting{Holder: h, Queue: 1})
-		r.Event(ctx, lockcore.Refused{Wait: lockcore.Wait{Contended: true}, Err: &lockcore.BusyError{Holder: h}})
-		r.Event(r.Start(outer, charge), lockcore.Refused{Wait: lockcore.Wait{Contended: true}, Err: &lockcore.BusyError{Holder: h}})
+		h := event.Holder{Traceparent: bad}
+		r.Event(ctx, event.Waiting{Holder: h, Queue: 1})
+		r.Event(ctx, event.Refused{Wait: event.Wait{Contended: true}, Err: &lockcore.BusyError{Holder: h}})
+		r.Event(r.Start(outer, charge), event.Refused{Wait: event.Wait{Contended: true}, Err: &lockcore.BusyError{Holder: h}})
 		span.End()
 		for _, s := range r.spans.GetSpans() {
 			if len(s.Links) != 0 {
@@ -300,7 +301,7 @@ func TestTraceparentIsThatOfTheRun(t *testing.T) {
 	}
 	ctx := r.Start(t.Context(), charge)
 	got := r.Traceparent(ctx)
-	r.Event(ctx, lockcore.Replayed{})
+	r.Event(ctx, event.Replayed{})
 	sc := r.span(t, "once charge").SpanContext
 	if want := "00-" + sc.TraceID().String() + "-" + sc.SpanID().String(); !strings.HasPrefix(got, want) {
 		t.Errorf("traceparent is %q, want %s-…", got, want)
@@ -312,12 +313,12 @@ func TestTraceparentIsThatOfTheRun(t *testing.T) {
 func TestNestedRunsDoNotMeet(t *testing.T) {
 	r := newRig(t, tracing.Options{})
 	outer := r.Start(t.Context(), charge)
-	r.Event(outer, lockcore.Granted{Attempt: 1})
-	inner := r.Start(outer, lockcore.Acquisition{Kind: lockcore.KindExclusive, Name: "account", Key: "account:1"})
-	r.Event(inner, lockcore.Granted{Attempt: 1})
-	r.Event(inner, lockcore.Lost{Cause: lockcore.ErrLost})
-	r.Event(inner, lockcore.Released{Lost: lockcore.ErrLost})
-	r.Event(outer, lockcore.Released{})
+	r.Event(outer, event.Granted{Attempt: 1})
+	inner := r.Start(outer, event.Acquisition{Kind: event.KindExclusive, Name: "account", Key: "account:1"})
+	r.Event(inner, event.Granted{Attempt: 1})
+	r.Event(inner, event.Lost{Cause: lockcore.ErrLost})
+	r.Event(inner, event.Released{Lost: lockcore.ErrLost})
+	r.Event(outer, event.Released{})
 	in, out := r.span(t, "exclusive account"), r.span(t, "once charge")
 	if in.Parent.SpanID() != out.SpanContext.SpanID() {
 		t.Error("the inner run is not a child of the outer one")
@@ -332,9 +333,9 @@ func TestNestedRunsDoNotMeet(t *testing.T) {
 func TestSharesHaveTheirKind(t *testing.T) {
 	r := newRig(t, tracing.Options{})
 	for kind, limit := range map[string]int{"exclusive": 0, "shared": lockcore.Unlimited, "limited": 3} {
-		ctx := r.Start(t.Context(), lockcore.Acquisition{Kind: lockcore.KindExclusive, Name: "partner", Key: "partner:1", Limit: limit})
-		r.Event(ctx, lockcore.Granted{Attempt: 1})
-		r.Event(ctx, lockcore.Released{})
+		ctx := r.Start(t.Context(), event.Acquisition{Kind: event.KindExclusive, Name: "partner", Key: "partner:1", Limit: limit})
+		r.Event(ctx, event.Granted{Attempt: 1})
+		r.Event(ctx, event.Released{})
 		got := attrs(r.span(t, kind+" partner"))
 		if n, ok := got["holdfast.limit"]; got["holdfast.kind"] != kind || ok != (kind == "limited") || ok && n != int64(3) {
 			t.Errorf("%s: %v", kind, got)
@@ -346,10 +347,10 @@ func TestSharesHaveTheirKind(t *testing.T) {
 // Of two joined Observers each finds its own attempt.
 func TestJoinedObserversKeepApart(t *testing.T) {
 	a, b := newRig(t, tracing.Options{}), newRig(t, tracing.Options{})
-	both := lockcore.Join(a.Observer, b.Observer)
+	both := event.Join(a.Observer, b.Observer)
 	ctx := both.Start(t.Context(), charge)
-	both.Event(ctx, lockcore.Granted{})
-	both.Event(ctx, lockcore.Released{})
+	both.Event(ctx, event.Granted{})
+	both.Event(ctx, event.Released{})
 	a.span(t, "once charge")
 	b.span(t, "once charge")
 	a.addsUp(t)

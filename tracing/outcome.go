@@ -6,6 +6,7 @@ import (
 
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -74,7 +75,7 @@ func outcomeOf(err error) outcome {
 
 // outcomeOfRun returns the outcome of a call whose handler ran, and its error.type. A lost lease
 // takes precedence over the handler's error, which is often only that of the canceled ctx.
-func outcomeOfRun(e lockcore.Released, tookOver bool) (o outcome, class string) {
+func outcomeOfRun(e event.Released, tookOver bool) (o outcome, class string) {
 	switch {
 	case e.HandedOver:
 		return outcomeHandedOver, ""
@@ -95,14 +96,14 @@ func outcomeOfRun(e lockcore.Released, tookOver bool) (o outcome, class string) 
 }
 
 // holderOf returns the holder that a refusal names, if it names one.
-func holderOf(err error) lockcore.Holder {
+func holderOf(err error) event.Holder {
 	if busy, ok := errors.AsType[*lockcore.BusyError](err); ok {
 		return busy.Holder
 	}
 	if abandoned, ok := errors.AsType[*lockcore.AbandonedError](err); ok {
 		return abandoned.Holder
 	}
-	return lockcore.Holder{}
+	return event.Holder{}
 }
 
 // classes are the error types of this module. The first match counts, because an ErrRecord may wrap

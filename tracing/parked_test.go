@@ -7,17 +7,16 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/holdfast-go/holdfast/guard"
-	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/tracing"
 )
 
-func parkedTask(key string, count int, oldest, delay time.Duration) guard.Parked {
-	return guard.Parked{Name: "account", Kind: lockcore.KindExclusive, Key: key, Count: count, Oldest: oldest, Delay: delay}
+func parkedTask(key string, count int, oldest, delay time.Duration) event.Parked {
+	return event.Parked{Name: "account", Kind: event.KindExclusive, Key: key, Count: count, Oldest: oldest, Delay: delay}
 }
 
-func unparkedTask(key string, left int, oldest time.Duration) guard.Unparked {
-	return guard.Unparked{Name: "account", Kind: lockcore.KindExclusive, Key: key, Parked: time.Minute, Count: left, Oldest: oldest}
+func unparkedTask(key string, left int, oldest time.Duration) event.Unparked {
+	return event.Unparked{Name: "account", Kind: event.KindExclusive, Key: key, Parked: time.Minute, Count: left, Oldest: oldest}
 }
 
 // gauges checks the gauges of the class of parkedTask.
@@ -74,7 +73,7 @@ func TestParkedGauges(t *testing.T) {
 func TestParkedGaugesOfBothKinds(t *testing.T) {
 	r := newRig(t, tracing.Options{})
 	once := parkedTask("a", 2, time.Second, 0)
-	once.Kind = lockcore.KindOnce
+	once.Kind = event.KindOnce
 	r.Event(t.Context(), once)
 	r.Event(t.Context(), parkedTask("a", 1, time.Minute, 0))
 	for kind, want := range map[string]int64{"exclusive": 1, "once": 2} {

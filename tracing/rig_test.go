@@ -14,7 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/goleak"
 
-	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/tracing"
 )
 
@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // rig is an Observer that keeps its spans and metrics in memory.
 type rig struct {
-	lockcore.Observer
+	event.Observer
 	spans  *tracetest.InMemoryExporter
 	begun  *begun
 	reader *sdkmetric.ManualReader

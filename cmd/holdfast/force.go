@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -87,7 +88,7 @@ func (sh *shell) forceClear(ctx context.Context, l *lockcore.Locker, k keyed, o 
 	case err != nil:
 		return exitFailed, err
 	}
-	if k.Kind == lockcore.KindOnce {
+	if k.Kind == event.KindOnce {
 		fmt.Fprintln(sh.err, "it is abandoned now: the next call takes it over; with AtMostOnce, holdfast clear -once lets it run again")
 	}
 	if asJSON {
@@ -98,7 +99,7 @@ func (sh *shell) forceClear(ctx context.Context, l *lockcore.Locker, k keyed, o 
 }
 
 // confirmHolder compares the holder's name, HOST/PID, with given, or with an answer from the terminal.
-func (sh *shell) confirmHolder(h lockcore.Holder, given string) error {
+func (sh *shell) confirmHolder(h event.Holder, given string) error {
 	name := "unknown"
 	if h.Host != "" {
 		name = oneLine(fmt.Sprintf("%s/%d", h.Host, h.PID))

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -101,7 +102,7 @@ func TestForceOnce(t *testing.T) {
 	if code != exitOK || !strings.Contains(out, `"action": "cleared"`) || !strings.Contains(out, `"lease_ms": 3600000`) || !strings.Contains(errs, "holdfast clear -once lets it run again") {
 		t.Errorf("%d %q %q", code, out, errs)
 	}
-	if h, err := l.Inspect(t.Context(), lockcore.KindOnce, "payment:9"); err != nil || h.State != lockcore.StateAbandoned {
+	if h, err := l.Inspect(t.Context(), event.KindOnce, "payment:9"); err != nil || h.State != lockcore.StateAbandoned {
 		t.Errorf("%+v, %v", h, err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/idempotency"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -91,8 +92,8 @@ func (k *keyed) json() holding {
 	return h
 }
 
-func personOf(h lockcore.Holder) *person {
-	if h == (lockcore.Holder{}) {
+func personOf(h event.Holder) *person {
+	if h == (event.Holder{}) {
 		return nil
 	}
 	return &person{h.Locker, h.Host, h.PID, h.Task, h.Traceparent}

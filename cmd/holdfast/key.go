@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/version"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
@@ -69,9 +70,9 @@ func (sh *shell) key(_ context.Context, args []string) (int, error) {
 	}
 	if *asJSON {
 		return exitOK, sh.print(struct {
-			Kind lockcore.Kind `json:"kind"`
-			Key  string        `json:"key"`
-		}{lockcore.KindOnce, key})
+			Kind event.Kind `json:"kind"`
+			Key  string     `json:"key"`
+		}{event.KindOnce, key})
 	}
 	fmt.Fprintln(sh.out, key)
 	return exitOK, nil

@@ -17,6 +17,7 @@ import (
 	"unicode"
 
 	"github.com/holdfast-go/holdfast/doctor"
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -37,7 +38,7 @@ type keyed struct {
 }
 
 // inspect returns the state of one key.
-func inspect(ctx context.Context, l *lockcore.Locker, kind lockcore.Kind, key string, data bool) (k keyed, err error) {
+func inspect(ctx context.Context, l *lockcore.Locker, kind event.Kind, key string, data bool) (k keyed, err error) {
 	k.Kind, k.Key = kind, key
 	if k.Holding, err = l.Inspect(ctx, kind, key, lockcore.WithRecord); k.Record != nil {
 		k.result = resultOf(k.Record.Data, data)
@@ -55,7 +56,7 @@ func (sh *shell) show(ctx context.Context, args []string) (int, error) {
 	if err := parse(f, args, 1); err != nil {
 		return exitFailed, err
 	}
-	kinds := []lockcore.Kind{lockcore.KindExclusive, lockcore.KindOnce}
+	kinds := []event.Kind{event.KindExclusive, event.KindOnce}
 	switch {
 	case *once && *exclusive:
 		return exitFailed, errors.New("-once and -exclusive exclude each other")
@@ -290,11 +291,11 @@ func onceFlag(once bool) string {
 	return ""
 }
 
-func kindOf(once bool) lockcore.Kind {
+func kindOf(once bool) event.Kind {
 	if once {
-		return lockcore.KindOnce
+		return event.KindOnce
 	}
-	return lockcore.KindExclusive
+	return event.KindExclusive
 }
 
 // weights returns the sum of the weights of a shared key, and the limit if all shares have the
@@ -342,8 +343,8 @@ func state(k keyed) string {
 	return string(k.State)
 }
 
-func holder(h lockcore.Holder) string {
-	if h == (lockcore.Holder{}) {
+func holder(h event.Holder) string {
+	if h == (event.Holder{}) {
 		return "-"
 	}
 	return oneLine(h.String())

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/idempotency"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -24,7 +25,7 @@ func died(t *testing.T, s *redistest.Server, key string) {
 	_, err := l.Acquire(t.Context(), key, lockcore.Terms{Wait: time.Minute, Lease: time.Second, NoRenew: true})
 	ok(t, err)
 	for {
-		h, err := l.Inspect(t.Context(), lockcore.KindExclusive, key)
+		h, err := l.Inspect(t.Context(), event.KindExclusive, key)
 		if ok(t, err); h.State == lockcore.StateFree {
 			return
 		}
@@ -37,7 +38,7 @@ func TestDeadHolder(t *testing.T) {
 	t.Parallel()
 	s := redistest.Real(t)
 	died(t, s, "account:1")
-	h, err := locker(t, s.Client(t), "").Inspect(t.Context(), lockcore.KindExclusive, "account:1")
+	h, err := locker(t, s.Client(t), "").Inspect(t.Context(), event.KindExclusive, "account:1")
 	if err != nil || h.State != lockcore.StateFree || !h.Died || h.Holder.Host == "" {
 		t.Errorf("Inspect: %+v, %v", h, err)
 	}
@@ -175,7 +176,7 @@ func TestClear(t *testing.T) {
 		}
 	}
 	for _, key := range []string{"payment:7", "payment:8"} {
-		if h, err := l.Inspect(t.Context(), lockcore.KindOnce, key); err != nil || h.State != lockcore.StateFree {
+		if h, err := l.Inspect(t.Context(), event.KindOnce, key); err != nil || h.State != lockcore.StateFree {
 			t.Errorf("%s: %v, %v", key, h.State, err)
 		}
 	}
@@ -203,7 +204,7 @@ func TestClearUnreadable(t *testing.T) {
 			t.Errorf("%s: %d %q %q", key, code, out, errs)
 		}
 	}
-	for kind, key := range map[lockcore.Kind]string{lockcore.KindExclusive: "account:1", lockcore.KindOnce: "payment:1"} {
+	for kind, key := range map[event.Kind]string{event.KindExclusive: "account:1", event.KindOnce: "payment:1"} {
 		if h, err := l.Inspect(t.Context(), kind, key); err != nil || h.State != lockcore.StateFree {
 			t.Errorf("%s: %v, %v", key, h.State, err)
 		}
@@ -234,7 +235,7 @@ func TestClearUnreadableKeepsRecords(t *testing.T) {
 	if code := sh.run(t.Context(), []string{"clear", "-redis", s.Addr(), "-once", "payment:7"}); code != exitProblem || !strings.Contains(errs.String(), "changed") {
 		t.Errorf("%d %q %q", code, out.String(), errs.String())
 	}
-	if h, err := l.Inspect(t.Context(), lockcore.KindOnce, "payment:7"); err != nil || h.State != lockcore.StateDone {
+	if h, err := l.Inspect(t.Context(), event.KindOnce, "payment:7"); err != nil || h.State != lockcore.StateDone {
 		t.Errorf("%v, %v", h.State, err)
 	}
 }
@@ -271,7 +272,7 @@ func TestClearIsCompareAndClear(t *testing.T) {
 	if code := sh.run(t.Context(), []string{"clear", "-redis", s.Addr(), "-once", "payment:8"}); code != exitProblem || !strings.Contains(errs.String(), "changed") {
 		t.Errorf("%d %q %q", code, out.String(), errs.String())
 	}
-	if h, err := l.Inspect(t.Context(), lockcore.KindOnce, "payment:8"); err != nil || h.State != lockcore.StateDone {
+	if h, err := l.Inspect(t.Context(), event.KindOnce, "payment:8"); err != nil || h.State != lockcore.StateDone {
 		t.Errorf("%v, %v", h.State, err)
 	}
 }
@@ -376,8 +377,8 @@ func TestHostileNames(t *testing.T) {
 			ok(t, rdb.HSet(t.Context(), name, "m", strings.Join([]string{line, "1", line, line}, "\n"), "o", line).Err())
 		}
 	}
-	for kind, name := range map[lockcore.Kind]string{lockcore.KindExclusive: hostile, lockcore.KindOnce: hostile + "y"} {
-		if kind == lockcore.KindOnce {
+	for kind, name := range map[event.Kind]string{event.KindExclusive: hostile, event.KindOnce: hostile + "y"} {
+		if kind == event.KindOnce {
 			_, _, err := l.Claim(t.Context(), name, lockcore.Claim{})
 			ok(t, err)
 		}
@@ -428,7 +429,7 @@ func TestDocumentedOutput(t *testing.T) {
 	s := redistest.Real(t)
 	l := locker(t, s.Client(t), "")
 	furnish(t, l)
-	park(t, locker(t, s.Client(t), ""), lockcore.KindExclusive, "account:42", "eu/default/7")
+	park(t, locker(t, s.Client(t), ""), event.KindExclusive, "account:42", "eu/default/7")
 	page, err := os.ReadFile("../../docs/doctor.md")
 	ok(t, err)
 	_, help, _ := call{}.run(t, "help")

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfast-go/holdfast/doctor"
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -46,9 +47,9 @@ func (sh *shell) ls(ctx context.Context, args []string) (int, error) {
 	case len(*match) > maxPattern:
 		return exitFailed, fmt.Errorf("-match is %d bytes long, must be at most %d", len(*match), maxPattern)
 	case *once:
-		o.Kind = lockcore.KindOnce
+		o.Kind = event.KindOnce
 	case *exclusive:
-		o.Kind = lockcore.KindExclusive
+		o.Kind = event.KindExclusive
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, *limit, fmt.Errorf("not done within %v; a longer -timeout helps, or a time of less load", *limit))
 	defer cancel()
@@ -84,7 +85,7 @@ func (sh *shell) ls(ctx context.Context, args []string) (int, error) {
 
 // named identifies a key.
 type named struct {
-	kind lockcore.Kind
+	kind event.Kind
 	key  string
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/redistest"
@@ -19,7 +20,7 @@ import (
 )
 
 // park parks entries on a key that is held.
-func park(t *testing.T, l *lockcore.Locker, kind lockcore.Kind, name string, entries ...string) {
+func park(t *testing.T, l *lockcore.Locker, kind event.Kind, name string, entries ...string) {
 	t.Helper()
 	b := l.Internal().Backend
 	key := b.Key(backend.Kind(kind), name)
@@ -54,7 +55,7 @@ func TestWake(t *testing.T) {
 	lease, err := holder.Acquire(t.Context(), "account:42", lockcore.Terms{})
 	ok(t, err)
 	l, asked := worker(t, s.Client(t))
-	park(t, l, lockcore.KindExclusive, "account:42", "eu%2Fwest/low%20priority/7%2F1", "/default/8")
+	park(t, l, event.KindExclusive, "account:42", "eu%2Fwest/low%20priority/7%2F1", "/default/8")
 
 	wake := func(args ...string) (int, string, string) {
 		t.Helper()
@@ -119,7 +120,7 @@ func TestWakeRunsTheTask(t *testing.T) {
 	_, err = asynq.NewClientFromRedisClient(rdb).Enqueue(asynq.NewTask("transfer", []byte(`{"id": 42}`)))
 	ok(t, err)
 	for { // until the task is parked and the key is free
-		h, err := l.Inspect(t.Context(), lockcore.KindExclusive, "account:42")
+		h, err := l.Inspect(t.Context(), event.KindExclusive, "account:42")
 		if ok(t, err); h.Parked == 1 && h.State == lockcore.StateFree {
 			break
 		}
@@ -145,10 +146,10 @@ func TestWakeNothing(t *testing.T) {
 	_, _, err := l.Claim(t.Context(), "payment:9", lockcore.Claim{})
 	ok(t, err)
 	gone := locker(t, s.Client(t), "") // is not subscribed, because it holds nothing and waits for nothing
-	park(t, gone, lockcore.KindOnce, "payment:9", "/default/7")
+	park(t, gone, event.KindOnce, "payment:9", "/default/7")
 	_, err = l.Acquire(t.Context(), "account:42", lockcore.Terms{})
 	ok(t, err)
-	park(t, gone, lockcore.KindExclusive, "account:42", "/default/7")
+	park(t, gone, event.KindExclusive, "account:42", "/default/7")
 	for args, want := range map[string]string{
 		"payment:9":        "the key of once with that name has 1: try -once",
 		"-once account:42": "the key of exclusive with that name has 1: try without -once",
@@ -174,7 +175,7 @@ func TestWakeInACluster(t *testing.T) {
 	l := locker(t, c, "")
 	_, err := l.Acquire(t.Context(), "account:42", lockcore.Terms{})
 	ok(t, err)
-	park(t, locker(t, c, ""), lockcore.KindExclusive, "account:42", "/default/7")
+	park(t, locker(t, c, ""), event.KindExclusive, "account:42", "/default/7")
 	code, _, errs := call{}.run(t, "wake", "-redis", s.Addr(), "-cluster", "account:42")
 	if code != exitProblem || !strings.Contains(errs, "In a Cluster Redis counts the subscribers of one node") {
 		t.Errorf("%d %q", code, errs)
@@ -188,7 +189,7 @@ func TestWakeRights(t *testing.T) {
 	l := locker(t, s.Client(t), "")
 	_, err := l.Acquire(t.Context(), "account:42", lockcore.Terms{})
 	ok(t, err)
-	park(t, l, lockcore.KindExclusive, "account:42", "/default/7")
+	park(t, l, event.KindExclusive, "account:42", "/default/7")
 	env := map[string]string{"HOLDFAST_REDIS_USER": "op", "HOLDFAST_REDIS_PASSWORD": "pw"}
 	for without, want := range map[string]string{"": "sent to ", "+publish": "the rights are listed"} {
 		args := []any{"ACL", "SETUSER", "op", "reset", "on", ">pw", "~holdfast:2:*", "&holdfast:2:wake:*"}
@@ -210,7 +211,7 @@ func TestShowParked(t *testing.T) {
 	s := redistest.Real(t)
 	l := locker(t, s.Client(t), "")
 	furnish(t, l)
-	park(t, l, lockcore.KindExclusive, "account:42", "eu%2Fwest/low%20priority/7%2F1\x1b", "/default/8")
+	park(t, l, event.KindExclusive, "account:42", "eu%2Fwest/low%20priority/7%2F1\x1b", "/default/8")
 	time.Sleep(200 * time.Millisecond) // show rounds an age to tenths of a second
 	code, out, errs := call{}.run(t, "show", "-redis", s.Addr(), "account:42")
 	if code != exitOK || errs != "" {

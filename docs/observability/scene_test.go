@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -67,7 +68,7 @@ func provoke(t *testing.T) metricdata.ResourceMetrics {
 	return all
 }
 
-func (s *scene) locker(o lockcore.Observer, edit ...func(*redis.Options)) *lockcore.Locker {
+func (s *scene) locker(o event.Observer, edit ...func(*redis.Options)) *lockcore.Locker {
 	s.Helper()
 	l, err := lockcore.New(s.redis.Client(s, edit...), lockcore.Options{Observer: o})
 	if err != nil {
@@ -102,7 +103,7 @@ func (s *scene) waits() {
 }
 
 // group makes concurrent calls. While the first ones connect, the others wait for a group.
-func (s *scene) group(o lockcore.Observer) {
+func (s *scene) group(o event.Observer) {
 	l := s.locker(o, func(o *redis.Options) {
 		dial := o.Dialer
 		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -167,7 +168,7 @@ func (s *scene) ends() {
 	_ = guard.Exclusive(s.Context(), s.a, "report:1", lockcore.Terms{Name: "report", MaxHold: time.Second}, stubborn)
 	_ = guard.Exclusive(s.Context(), s.a, "report:4", lockcore.Terms{Name: "report", Stall: time.Second}, stubborn)
 	_ = guard.Exclusive(s.Context(), s.a, "report:2", named("report"), func(ctx context.Context) error {
-		_ = s.b.Revoke(s.Context(), lockcore.KindExclusive, "report:2")
+		_ = s.b.Revoke(s.Context(), event.KindExclusive, "report:2")
 		return stubborn(ctx)
 	})
 	_ = guard.Exclusive(s.Context(), s.a, "report:3", named("report"), func(ctx context.Context) error {

@@ -18,6 +18,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -43,7 +44,7 @@ func try(ctx context.Context, locks *lockcore.Locker, transfer func(context.Cont
 }
 
 func ask(ctx context.Context, locks *lockcore.Locker) error {
-	holding, err := locks.Inspect(ctx, lockcore.KindExclusive, "account:42")
+	holding, err := locks.Inspect(ctx, event.KindExclusive, "account:42")
 	if err != nil {
 		return err
 	}
@@ -80,8 +81,8 @@ func Example() {
 
 // seen has the data about a holder that two other calls can see.
 type seen struct {
-	busy    lockcore.Holder // in the error of the call that timed out
-	holding lockcore.Holder // by Inspect, while the other call waits
+	busy    event.Holder // in the error of the call that timed out
+	holding event.Holder // by Inspect, while the other call waits
 	spans   map[string]tracetest.SpanStub
 }
 
@@ -109,7 +110,7 @@ func walk(t *testing.T) (s seen) {
 			waited <- guard.Exclusive(t.Context(), b, "account:42", lockcore.Terms{Name: "waiter", Wait: time.Minute}, nothing)
 		}()
 		time.Sleep(5 * time.Second)
-		holding, err := b.Inspect(t.Context(), lockcore.KindExclusive, "account:42")
+		holding, err := b.Inspect(t.Context(), event.KindExclusive, "account:42")
 		s.busy, s.holding = busy.Holder, holding.Holder
 		return err
 	})
@@ -130,7 +131,7 @@ func TestFromTheWaiterToTheHolder(t *testing.T) {
 	var s seen
 	synctest.Test(t, func(t *testing.T) { s = walk(t) })
 	holder := s.spans["exclusive holder"].SpanContext.TraceID().String()
-	for where, h := range map[string]lockcore.Holder{"the error": s.busy, "Inspect": s.holding} {
+	for where, h := range map[string]event.Holder{"the error": s.busy, "Inspect": s.holding} {
 		if parts := strings.Split(h.Traceparent, "-"); len(parts) != 4 || parts[1] != holder || h.Task != "job-7" {
 			t.Errorf("%s leads to %+v, not to trace %s", where, h, holder)
 		}

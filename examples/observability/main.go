@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -55,7 +56,7 @@ func program() stage.Program {
 type demo struct {
 	*stage.Stage
 	a, b     *stage.Node
-	observer lockcore.Observer // of both nodes
+	observer event.Observer // of both nodes
 	tracer   tracer
 	url      string
 }

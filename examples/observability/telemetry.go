@@ -12,7 +12,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/tracing"
 )
 
@@ -20,7 +20,7 @@ type tracer = trace.Tracer
 
 // telemetry is what a program sets up once: the exporters of metrics and spans, and the Observer.
 type telemetry struct {
-	observer lockcore.Observer
+	observer event.Observer
 	tracer   tracer // for the program's own spans
 	metrics  http.Handler
 	spans    *ring

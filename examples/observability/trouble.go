@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/idempotency"
@@ -66,7 +67,7 @@ func (d *demo) hang(ctx context.Context) error {
 
 func (d *demo) revoke(ctx context.Context) error {
 	err := guard.Exclusive(ctx, d.a.Locks, "report:revoked", lockcore.Terms{Name: "report", Lease: short}, func(ctx context.Context) error {
-		if err := d.b.Locks.Revoke(ctx, lockcore.KindExclusive, "report:revoked"); err != nil {
+		if err := d.b.Locks.Revoke(ctx, event.KindExclusive, "report:revoked"); err != nil {
 			return err
 		}
 		<-ctx.Done() // the next renewal cancels it
@@ -125,7 +126,7 @@ func (d *demo) panics(ctx context.Context) error {
 	if _, err := guard.Once(ctx, d.a.Locks, key, o, func(context.Context) error { return nil }); err != nil {
 		return err
 	}
-	return d.a.Locks.Clear(ctx, lockcore.KindOnce, key)
+	return d.a.Locks.Clear(ctx, event.KindOnce, key)
 }
 
 func (d *demo) lastAttempt(ctx context.Context) error {
@@ -137,7 +138,7 @@ func (d *demo) lastAttempt(ctx context.Context) error {
 			return errors.Join(errors.New("the key was not busy"), err)
 		}
 		// asynqmw reports this event. A worker without asynqmw passes it to its Observer.
-		d.observer.Event(ctx, guard.ConflictLost{Name: "account", Holder: busy.Holder})
+		d.observer.Event(ctx, event.ConflictLost{Name: "account", Holder: busy.Holder})
 		return nil
 	})
 }
@@ -148,9 +149,9 @@ func (d *demo) lastAttempt(ctx context.Context) error {
 func (d *demo) parked(ctx context.Context) error {
 	const name, key, old = "account", "account:hot", 11 * time.Minute
 	for _, again := range []bool{false, true} {
-		d.observer.Event(ctx, guard.Parked{Name: name, Kind: lockcore.KindExclusive, Key: key, Again: again, Count: 2, Oldest: old, Delay: old})
+		d.observer.Event(ctx, event.Parked{Name: name, Kind: event.KindExclusive, Key: key, Again: again, Count: 2, Oldest: old, Delay: old})
 	}
-	d.observer.Event(ctx, guard.Unparked{Name: name, Kind: lockcore.KindExclusive, Key: key, Parked: old, Count: 1, Oldest: old})
+	d.observer.Event(ctx, event.Unparked{Name: name, Kind: event.KindExclusive, Key: key, Parked: old, Count: 1, Oldest: old})
 	return nil
 }
 
@@ -226,7 +227,7 @@ func (d *demo) deadTick(ctx context.Context) error {
 func mend(ctx context.Context, n *stage.Node) {
 	n.Mend()
 	for {
-		_, err := n.Locks.Inspect(ctx, lockcore.KindExclusive, "any")
+		_, err := n.Locks.Inspect(ctx, event.KindExclusive, "any")
 		if err == nil || stage.Sleep(ctx, 50*time.Millisecond) != nil {
 			return
 		}

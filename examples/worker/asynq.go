@@ -10,6 +10,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/examples/internal/stage"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -146,22 +147,22 @@ type narrator struct{ *scene }
 
 type keyOf struct{}
 
-func (n narrator) Start(ctx context.Context, a lockcore.Acquisition) context.Context {
+func (n narrator) Start(ctx context.Context, a event.Acquisition) context.Context {
 	return context.WithValue(ctx, keyOf{}, strings.ReplaceAll(a.Key, n.stage.Name+"-", ""))
 }
 
-func (n narrator) Event(ctx context.Context, e lockcore.Event) {
+func (n narrator) Event(ctx context.Context, e event.Event) {
 	key := ctx.Value(keyOf{})
 	switch e := e.(type) {
-	case lockcore.Waiting:
+	case event.Waiting:
 		n.say("  %v is held by %v: the task waits", key, e.Holder)
-	case lockcore.Refused:
+	case event.Refused:
 		if errors.Is(e.Err, lockcore.ErrBusy) {
 			n.say("  %v is still busy: the task comes back later, no retry is used up", key)
 		}
-	case lockcore.Replayed:
+	case event.Replayed:
 		n.say("  %v is done already: replayed, not run", key)
-	case lockcore.Lost:
+	case event.Lost:
 		n.say("  %v was lost: %v", key, e.Cause)
 	}
 }

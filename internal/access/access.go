@@ -12,7 +12,7 @@ import (
 // Locker is the hidden part of a lockcore.Locker, see its method Internal.
 type Locker struct {
 	Backend backend.Backend
-	// Report passes a lockcore.Event to the Observer, if there is one. A panic of the Observer
+	// Report passes a event.Event to the Observer, if there is one. A panic of the Observer
 	// reaches the caller.
 	Report func(ctx context.Context, event any)
 	// Subscribe keeps the subscription of the Locker open for at least d and a minute.

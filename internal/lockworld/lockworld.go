@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 	"github.com/holdfast-go/holdfast/internal/redistest"
@@ -115,7 +116,7 @@ func (w *World) Warm(l *lockcore.Locker) {
 // Left returns the rest of the lease of key on the server.
 func (w *World) Left(l *lockcore.Locker, key string) time.Duration {
 	w.T.Helper()
-	h, err := l.Inspect(context.Background(), lockcore.KindExclusive, key)
+	h, err := l.Inspect(context.Background(), event.KindExclusive, key)
 	OK(w.T, err)
 	return h.Remaining
 }
@@ -156,13 +157,13 @@ func Eventually(t *testing.T, what string, ok func() bool) {
 // InspectRecord returns the record of a once key, and its Holding without the record, which is
 // comparable.
 func InspectRecord(ctx context.Context, l *lockcore.Locker, key string) (h lockcore.Holding, rec *lockcore.Record, err error) {
-	h, err = l.Inspect(ctx, lockcore.KindOnce, key, lockcore.WithRecord)
+	h, err = l.Inspect(ctx, event.KindOnce, key, lockcore.WithRecord)
 	rec, h.Record = h.Record, nil
 	return h, rec, err
 }
 
 // StoredNames returns the names of a key and of its queue in Redis, under the default prefix.
-func StoredNames(kind lockcore.Kind, key string) [2]string {
+func StoredNames(kind event.Kind, key string) [2]string {
 	return wire.StoredNames("holdfast", backend.Kind(kind), key)
 }
 

@@ -7,19 +7,20 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
 // panics is an Observer that panics at the events of one type.
-type panics[E lockcore.Event] struct{}
+type panics[E event.Event] struct{}
 
-func (panics[E]) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
+func (panics[E]) Start(ctx context.Context, _ event.Acquisition) context.Context { return ctx }
 
 func (panics[E]) Traceparent(context.Context) string { return "" }
 
-func (panics[E]) Event(_ context.Context, e lockcore.Event) {
+func (panics[E]) Event(_ context.Context, e event.Event) {
 	if _, ok := e.(E); ok {
 		panic("observer")
 	}
@@ -36,7 +37,7 @@ func (nothing) Run(string) bool { return false }
 func TestParkingCounts(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		observer lockcore.Observer
+		observer event.Observer
 		handler  func() error
 		busy     bool // the key
 	}{
@@ -45,12 +46,12 @@ func TestParkingCounts(t *testing.T) {
 		"panics":                      {handler: func() error { panic("handler") }},
 		"exits":                       {handler: func() error { runtime.Goexit(); return nil }},
 		"busy":                        {busy: true},
-		"Observer panics at granted":  {observer: panics[lockcore.Granted]{}},
-		"Observer panics at unparked": {observer: panics[guard.Unparked]{}},
-		"Observer panics at released": {observer: panics[lockcore.Released]{}},
-		"Observer panics at waiting":  {observer: panics[lockcore.Waiting]{}, busy: true},
-		"Observer panics at refused":  {observer: panics[lockcore.Refused]{}, busy: true},
-		"Observer panics at parked":   {observer: panics[guard.Parked]{}, busy: true},
+		"Observer panics at granted":  {observer: panics[event.Granted]{}},
+		"Observer panics at unparked": {observer: panics[event.Unparked]{}},
+		"Observer panics at released": {observer: panics[event.Released]{}},
+		"Observer panics at waiting":  {observer: panics[event.Waiting]{}, busy: true},
+		"Observer panics at refused":  {observer: panics[event.Refused]{}, busy: true},
+		"Observer panics at parked":   {observer: panics[event.Parked]{}, busy: true},
 	} {
 		for _, canceled := range []bool{false, true} { // the ctx of the delivery
 			t.Run(name, func(t *testing.T) {

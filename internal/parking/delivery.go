@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -45,7 +45,7 @@ type Delivery struct {
 // Request describes a delivery.
 type Request struct {
 	Locks *lockcore.Locker
-	Kind  lockcore.Kind
+	Kind  event.Kind
 	Keys  []string       // without duplicates, in the order in which they are acquired
 	Terms lockcore.Terms // of the keys
 	Task  string         // the name of the task, for Queue
@@ -134,8 +134,8 @@ func (v *Delivery) RanAlready(ctx context.Context) bool {
 		return false
 	}
 	v.leave(ctx)
-	v.locks.hidden.Report(ctx, guard.RerunSkipped{
-		Name: v.name, Kind: lockcore.Kind(v.keys[i].kind), Key: v.keys[i].name, Completed: time.Since(t.Completed),
+	v.locks.hidden.Report(ctx, event.RerunSkipped{
+		Name: v.name, Kind: event.Kind(v.keys[i].kind), Key: v.keys[i].name, Completed: time.Since(t.Completed),
 	})
 	return true
 }

@@ -49,7 +49,7 @@ type Task struct {
 	Kept      bool      // the queue keeps it when it has completed, so that a late Run runs it again
 	Completed time.Time // when it completed last; zero: never
 	Deadline  time.Time // of all its deliveries; zero: none
-	Problem   string    // if it is not empty, it is reported once as lockcore.Misconfigured
+	Problem   string    // if it is not empty, it is reported once as event.Misconfigured
 }
 
 // State is the state of a task in its queue.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/parking"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -40,10 +40,10 @@ func TestParkedOrder(t *testing.T) {
 		if runs := q.runs(); !slices.Equal(runs, names(5)) || q.inside() != 1 {
 			q.Errorf("%v ran, %d at once", runs, q.inside())
 		}
-		if n := len(locktest.EventsOf[guard.Parked](q.heard)); n != 5 {
+		if n := len(locktest.EventsOf[event.Parked](q.heard)); n != 5 {
 			q.Errorf("%d times parked, want 5", n)
 		}
-		if all := locktest.EventsOf[guard.Unparked](q.heard); len(all) != 5 || all[4].Count != 0 || all[0].Parked <= 0 {
+		if all := locktest.EventsOf[event.Unparked](q.heard); len(all) != 5 || all[4].Count != 0 || all[0].Parked <= 0 {
 			q.Errorf("unparked %+v, want 5", all)
 		}
 	})
@@ -131,7 +131,7 @@ func TestMinHold(t *testing.T) {
 func TestDoneKey(t *testing.T) {
 	t.Parallel()
 	inBubble(t, lockcore.Options{}, func(q *queue) {
-		q.kind, q.work = lockcore.KindOnce, 10*time.Second
+		q.kind, q.work = event.KindOnce, 10*time.Second
 		q.serve(3)
 		q.add("key", names(100)...)
 		q.parked(names(100)[1:]...)
@@ -145,7 +145,7 @@ func TestDoneKey(t *testing.T) {
 		if runs := q.runs(); len(runs) != 1 {
 			q.Errorf("%v ran", runs)
 		}
-		if n := len(locktest.EventsOf[guard.Unparked](q.heard)); n != 99 {
+		if n := len(locktest.EventsOf[event.Unparked](q.heard)); n != 99 {
 			q.Errorf("%d tasks left the parked ones, want 99", n)
 		}
 	})
@@ -232,8 +232,8 @@ type refusal struct {
 	fn func()
 }
 
-func (r *refusal) Event(_ context.Context, e lockcore.Event) {
-	if _, ok := e.(lockcore.Refused); ok {
+func (r *refusal) Event(_ context.Context, e event.Event) {
+	if _, ok := e.(event.Refused); ok {
 		r.fn()
 	}
 }

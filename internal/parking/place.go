@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -40,8 +40,8 @@ func (v *Delivery) park(ctx context.Context, k lockKey, busy *lockcore.BusyError
 	}
 	at = &Place{Text: v.text(k, busy, r.Before), Delay: v.comeBack(ctx, busy, r.Before)}
 	hidden.Subscribe(at.Delay + v.Late) // another process may end the hold
-	hidden.Report(ctx, guard.Parked{
-		Name: v.name, Kind: lockcore.Kind(k.kind), Key: k.name,
+	hidden.Report(ctx, event.Parked{
+		Name: v.name, Kind: event.Kind(k.kind), Key: k.name,
 		Again: r.Age > 0, Before: r.Before, Count: r.Count, Oldest: r.Oldest, Delay: at.Delay,
 	})
 	return at, false
@@ -50,7 +50,7 @@ func (v *Delivery) park(ctx context.Context, k lockKey, busy *lockcore.BusyError
 // text returns Place.Text.
 func (v *Delivery) text(k lockKey, b *lockcore.BusyError, before int) string {
 	text := fmt.Sprintf("%s with %d before it", v.parkedOn(k), before)
-	if b.Holder == (lockcore.Holder{}) {
+	if b.Holder == (event.Holder{}) {
 		return fmt.Sprintf("%s; the key is kept for another %v", text, b.Remaining.Round(time.Millisecond))
 	}
 	return fmt.Sprintf("%s; held for %v by %v", text, b.HeldFor.Round(time.Millisecond), b.Holder)
@@ -73,7 +73,7 @@ func (v *Delivery) hasRoom(ctx context.Context, key *backend.Key) bool {
 // deadline, but is at least 1 s.
 func (v *Delivery) comeBack(ctx context.Context, busy *lockcore.BusyError, before int) time.Duration {
 	d := v.lease
-	if busy.Holder == (lockcore.Holder{}) && (busy.Remaining > backend.ReserveTime || v.minHold > 0) { // cooling
+	if busy.Holder == (event.Holder{}) && (busy.Remaining > backend.ReserveTime || v.minHold > 0) { // cooling
 		d = min(busy.Remaining, maxExtraDelay)
 	}
 	each := min(max(v.mean.value(), v.minHold), maxExtraDelay) / time.Duration(v.slots)
@@ -139,8 +139,8 @@ func (v *Delivery) leaveKey(ctx context.Context, k lockKey) {
 
 func (v *Delivery) report(ctx context.Context, k lockKey, r backend.UnparkReply) {
 	if r.Removed > 0 {
-		v.locks.hidden.Report(ctx, guard.Unparked{
-			Name: v.name, Kind: lockcore.Kind(k.kind), Key: k.name, Parked: r.Age, Count: r.Count, Oldest: r.Oldest,
+		v.locks.hidden.Report(ctx, event.Unparked{
+			Name: v.name, Kind: event.Kind(k.kind), Key: k.name, Parked: r.Age, Count: r.Count, Oldest: r.Oldest,
 		})
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/parking"
@@ -39,7 +40,7 @@ type queue struct {
 	heard *locktest.Recorder
 	pool  *parking.Pool
 	terms lockcore.Terms
-	kind  lockcore.Kind
+	kind  event.Kind
 	work  time.Duration        // of a run
 	skips func(id string) bool // not nil: a middleware outside of the guard ends the task if it returns true
 	mean  parking.Mean
@@ -65,8 +66,8 @@ type task struct {
 func inBubble(t *testing.T, o lockcore.Options, story func(*queue)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		q := &queue{T: t, heard: new(locktest.Recorder), terms: parkAtOnce, kind: lockcore.KindExclusive, tasks: map[string]*task{}}
-		o.Observer = lockcore.Join(q.heard, o.Observer)
+		q := &queue{T: t, heard: new(locktest.Recorder), terms: parkAtOnce, kind: event.KindExclusive, tasks: map[string]*task{}}
+		o.Observer = event.Join(q.heard, o.Observer)
 		locks, err := lockcore.NewMemory(o)
 		if err != nil {
 			t.Fatal(err)
@@ -156,7 +157,7 @@ func (q *queue) deliver(t *task) {
 		limit := terms.Limit
 		terms.Limit = 0
 		switch {
-		case q.kind == lockcore.KindOnce:
+		case q.kind == event.KindOnce:
 			_, err = guard.Once(ctx, q.locks, t.key, guard.OnceOptions{Terms: terms}, run)
 		case limit > 0:
 			err = guard.Limited(ctx, q.locks, t.key, limit, terms, run)

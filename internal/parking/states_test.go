@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/parking"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -141,7 +141,7 @@ func TestLateRun(t *testing.T) {
 		q.set(func() { q.tasks["t0"].Kept = true })
 		q.Run("t0")
 		q.done("t0")
-		skipped := locktest.EventsOf[guard.RerunSkipped](q.heard)
+		skipped := locktest.EventsOf[event.RerunSkipped](q.heard)
 		if n := len(q.runs()); n != 1 || len(skipped) != 1 || skipped[0].Key != "key" || skipped[0].Completed > 5*time.Second {
 			q.Errorf("%d runs, skipped %+v; want 1 of each", n, skipped)
 		}
@@ -170,7 +170,7 @@ func TestProblem(t *testing.T) {
 		q.release(holder)
 		q.done(names(3)...)
 		var problems []string
-		for _, e := range locktest.EventsOf[lockcore.Misconfigured](q.heard) {
+		for _, e := range locktest.EventsOf[event.Misconfigured](q.heard) {
 			problems = append(problems, e.Problem)
 		}
 		if text := strings.Join(problems, "; "); text != "the wrong queue" {

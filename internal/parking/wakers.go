@@ -4,8 +4,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/backend"
-	"github.com/holdfast-go/holdfast/lockcore"
 )
 
 const (
@@ -211,7 +211,7 @@ func (p *Pool) wakeTask(k lockKey, entry string, waits bool) (kept bool) {
 		asked := time.Now()
 		t := p.Queue.Lookup(task)
 		if t.Problem != "" {
-			p.problem.Do(func() { k.locks.hidden.Report(k.locks.ctx, lockcore.Misconfigured{Problem: t.Problem}) })
+			p.problem.Do(func() { k.locks.hidden.Report(k.locks.ctx, event.Misconfigured{Problem: t.Problem}) })
 		}
 		switch {
 		case t.State == Unknown || waits && (t.State == Pending || t.State == Running):

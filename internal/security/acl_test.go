@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/doctor"
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
@@ -151,7 +152,7 @@ func revoke(ctx context.Context, a, b *lockcore.Locker) error {
 	if err != nil {
 		return err
 	}
-	if err := b.Revoke(ctx, lockcore.KindExclusive, "r"); err != nil {
+	if err := b.Revoke(ctx, event.KindExclusive, "r"); err != nil {
 		return err
 	}
 	select {
@@ -190,9 +191,9 @@ func force(ctx context.Context, a, b *lockcore.Locker) error {
 	if err != nil {
 		return err
 	}
-	h, err := b.Inspect(ctx, lockcore.KindExclusive, "forced")
+	h, err := b.Inspect(ctx, event.KindExclusive, "forced")
 	if err == nil {
-		err = b.ForceClear(ctx, lockcore.KindExclusive, "forced", h, lockcore.EvenAlive)
+		err = b.ForceClear(ctx, event.KindExclusive, "forced", h, lockcore.EvenAlive)
 	}
 	if err != nil {
 		return errors.Join(err, le.Release(ctx))
@@ -216,16 +217,16 @@ func once(ctx context.Context, a, b *lockcore.Locker) error {
 		waited <- err
 	}()
 	for deadline := time.Now().Add(2 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		if h, err := a.Inspect(ctx, lockcore.KindOnce, "o"); err != nil || h.Queue > 0 {
+		if h, err := a.Inspect(ctx, event.KindOnce, "o"); err != nil || h.Queue > 0 {
 			break
 		}
 	}
 	err = le.Complete(ctx, []byte("record"), time.Minute)
-	h, look := a.Inspect(ctx, lockcore.KindOnce, "o", lockcore.WithRecord)
+	h, look := a.Inspect(ctx, event.KindOnce, "o", lockcore.WithRecord)
 	if rec := h.Record; look == nil && (rec == nil || string(rec.Data) != "record") {
 		look = fmt.Errorf("looked at %v", rec)
 	}
-	return errors.Join(err, look, <-waited, a.Clear(ctx, lockcore.KindOnce, "o"))
+	return errors.Join(err, look, <-waited, a.Clear(ctx, event.KindOnce, "o"))
 }
 
 const clusterRights = leastRights + ofList + " +cluster|slots +asking"

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -39,43 +40,43 @@ func newPoisoned(t *testing.T) *poisoned {
 	return &poisoned{T: t, rdb: rdb, a: newLocker(t, rdb, lockcore.Options{}), b: newLocker(t, rdb, lockcore.Options{})}
 }
 
-func hashOf(kind lockcore.Kind) string {
-	if kind == lockcore.KindOnce {
+func hashOf(kind event.Kind) string {
+	if kind == event.KindOnce {
 		return "holdfast:2:o:{k}"
 	}
 	return "holdfast:2:x:{k}"
 }
 
 // states prepare a key before it is poisoned.
-var states = map[string]func(p *poisoned, kind lockcore.Kind){
-	"free": func(*poisoned, lockcore.Kind) {},
-	"held": func(p *poisoned, kind lockcore.Kind) {
+var states = map[string]func(p *poisoned, kind event.Kind){
+	"free": func(*poisoned, event.Kind) {},
+	"held": func(p *poisoned, kind event.Kind) {
 		_, err := p.claim(p.b, kind, false)
 		check(p.T, err)
 	},
-	"released": func(p *poisoned, kind lockcore.Kind) {
+	"released": func(p *poisoned, kind event.Kind) {
 		le, err := p.claim(p.b, kind, false)
 		check(p.T, err)
 		check(p.T, le.Release(p.Context()))
 	},
-	"abandoned": func(p *poisoned, kind lockcore.Kind) {
+	"abandoned": func(p *poisoned, kind event.Kind) {
 		le, err := p.claim(p.b, kind, false)
 		check(p.T, err)
 		check(p.T, le.Abandon(p.Context()))
 	},
-	"done": func(p *poisoned, kind lockcore.Kind) {
+	"done": func(p *poisoned, kind event.Kind) {
 		le, err := p.claim(p.b, kind, false)
 		check(p.T, err)
-		if kind == lockcore.KindOnce {
+		if kind == event.KindOnce {
 			check(p.T, le.Complete(p.Context(), []byte("record"), time.Minute))
 		}
 	},
 }
 
-func (p *poisoned) claim(l *lockcore.Locker, kind lockcore.Kind, most bool) (*lockcore.Lease, error) {
+func (p *poisoned) claim(l *lockcore.Locker, kind event.Kind, most bool) (*lockcore.Lease, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.Context()), 5*time.Second)
 	p.Cleanup(cancel)
-	if kind == lockcore.KindExclusive {
+	if kind == event.KindExclusive {
 		le, err := l.Acquire(ctx, "k", noWait)
 		return p.keep(le), err
 	}
@@ -103,7 +104,7 @@ func (p *poisoned) clean(what string, err error) {
 }
 
 // force ends the hold that Inspect returned, if there is one.
-func (p *poisoned) force(h lockcore.Holding, kind lockcore.Kind) {
+func (p *poisoned) force(h lockcore.Holding, kind event.Kind) {
 	p.Helper()
 	if h.State != lockcore.StateHeld {
 		return
@@ -115,7 +116,7 @@ func (p *poisoned) force(h lockcore.Holding, kind lockcore.Kind) {
 
 // use acquires the key and calls every method for it. A granted key is held: another call does not
 // get it, and its token is valid.
-func (p *poisoned) use(kind lockcore.Kind, most bool) {
+func (p *poisoned) use(kind event.Kind, most bool) {
 	p.Helper()
 	ctx := p.Context()
 	h, err := p.a.Inspect(ctx, kind, "k")
@@ -140,7 +141,7 @@ func (p *poisoned) use(kind lockcore.Kind, most bool) {
 		p.Errorf("both calls have the key")
 	}
 	p.clean("extend", le.Extend(ctx, time.Minute))
-	if kind == lockcore.KindOnce {
+	if kind == event.KindOnce {
 		p.clean("complete", le.Complete(ctx, []byte("record"), time.Minute))
 		return
 	}
@@ -148,7 +149,7 @@ func (p *poisoned) use(kind lockcore.Kind, most bool) {
 }
 
 // forget releases and deletes the key for the next case.
-func (p *poisoned) forget(kind lockcore.Kind) {
+func (p *poisoned) forget(kind event.Kind) {
 	p.Helper()
 	for _, le := range p.held {
 		_ = le.Release(p.Context())
@@ -163,7 +164,7 @@ func (p *poisoned) forget(kind lockcore.Kind) {
 func TestPoisonedFields(t *testing.T) {
 	testlevel.Full(t)
 	for name, prepare := range states {
-		for _, kind := range []lockcore.Kind{lockcore.KindExclusive, lockcore.KindOnce} {
+		for _, kind := range []event.Kind{event.KindExclusive, event.KindOnce} {
 			t.Run(fmt.Sprintf("%s %s", name, kind), func(t *testing.T) {
 				t.Parallel()
 				p := newPoisoned(t)
@@ -195,7 +196,7 @@ func TestPoisonedPlainHold(t *testing.T) {
 		"d", "d" + id + " 1 1 0 0", "d" + id + " 1 1 0 0 ", "d" + id + " 1 1 1 3 fwhorecord", "d" + id + " 1 1 1 3 fwh", "d" + id + " 1 1 " + strings.Repeat("9", 400) + " 0 r",
 		"d" + id + " 99999999999999999 1 0 0 r", "d" + id + " 1 99999999999999999 0 0 r", "d" + id + " 9999999999999999 9999999999999999 0 0 r", "d" + id + "A 1 1 0 0 r",
 	} {
-		for _, kind := range []lockcore.Kind{lockcore.KindExclusive, lockcore.KindOnce} {
+		for _, kind := range []event.Kind{event.KindExclusive, event.KindOnce} {
 			check(t, p.rdb.Set(t.Context(), hashOf(kind), value, time.Minute).Err())
 			p.use(kind, false)
 			p.forget(kind)
@@ -203,10 +204,10 @@ func TestPoisonedPlainHold(t *testing.T) {
 	}
 }
 
-func (p *poisoned) set(prepare func(*poisoned, lockcore.Kind), kind lockcore.Kind, field, value string) {
+func (p *poisoned) set(prepare func(*poisoned, event.Kind), kind event.Kind, field, value string) {
 	p.Helper()
 	for _, most := range []bool{false, true} {
-		if most && kind == lockcore.KindExclusive {
+		if most && kind == event.KindExclusive {
 			continue
 		}
 		before := p.Failed()

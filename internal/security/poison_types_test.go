@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/idempotency"
 	"github.com/holdfast-go/holdfast/internal/redistest"
@@ -22,7 +23,7 @@ import (
 // holder return errors that callers know, and the process does not panic.
 func TestPoisonedHold(t *testing.T) {
 	p := newPoisoned(t)
-	for _, kind := range []lockcore.Kind{lockcore.KindExclusive, lockcore.KindOnce} {
+	for _, kind := range []event.Kind{event.KindExclusive, event.KindOnce} {
 		for _, field := range fields {
 			for _, value := range bad {
 				le, err := p.claim(p.a, kind, false)
@@ -30,7 +31,7 @@ func TestPoisonedHold(t *testing.T) {
 				check(t, redistest.Unfold(t.Context(), p.rdb, hashOf(kind)))
 				check(t, p.rdb.HSet(t.Context(), hashOf(kind), field, value).Err())
 				p.clean("extend", le.Extend(t.Context(), time.Minute))
-				if kind == lockcore.KindOnce {
+				if kind == event.KindOnce {
 					p.clean("complete", le.Complete(t.Context(), []byte("record"), time.Minute))
 				}
 				p.clean("release", le.Release(t.Context()))
@@ -58,7 +59,7 @@ func TestPoisonedTypes(t *testing.T) {
 		},
 	}
 	for _, place := range []struct{ end, right string }{{"", "hash"}, {":q", "zset"}} {
-		for kind := range map[lockcore.Kind]bool{lockcore.KindExclusive: true, lockcore.KindOnce: true} {
+		for kind := range map[event.Kind]bool{event.KindExclusive: true, event.KindOnce: true} {
 			for name, write := range put {
 				if name == place.right {
 					continue
@@ -72,7 +73,7 @@ func TestPoisonedTypes(t *testing.T) {
 				start := time.Now()
 				_, err := p.a.Inspect(ctx, kind, "k")
 				wrongType(t, "inspect "+name+place.end, err)
-				if kind == lockcore.KindExclusive {
+				if kind == event.KindExclusive {
 					_, err = p.a.Acquire(ctx, "k", lockcore.Terms{Wait: time.Minute})
 				} else {
 					_, _, err = p.a.Claim(ctx, "k", lockcore.Claim{Terms: lockcore.Terms{Wait: time.Minute}})
@@ -101,7 +102,7 @@ func wrongType(t *testing.T, what string, err error) {
 func TestPoisonedQueue(t *testing.T) {
 	p := newPoisoned(t)
 	ctx := t.Context()
-	le, err := p.claim(p.a, lockcore.KindExclusive, false)
+	le, err := p.claim(p.a, event.KindExclusive, false)
 	check(t, err)
 	got := make(chan error, 1)
 	go func() {
@@ -115,7 +116,7 @@ func TestPoisonedQueue(t *testing.T) {
 	for i := range 5000 {
 		members = append(members, redis.Z{Score: float64(i), Member: fmt.Sprintf("%026d%026d", i, i)})
 	}
-	check(t, p.rdb.ZAdd(ctx, hashOf(lockcore.KindExclusive)+":q", members...).Err())
+	check(t, p.rdb.ZAdd(ctx, hashOf(event.KindExclusive)+":q", members...).Err())
 	check(t, le.Release(ctx))
 	check(t, <-got)
 }
@@ -127,9 +128,9 @@ func TestPoisonedSizes(t *testing.T) {
 	p := newPoisoned(t)
 	huge := strings.Repeat("9", 10<<20)
 	for _, field := range fields {
-		states["done"](p, lockcore.KindOnce)
-		check(t, redistest.Unfold(t.Context(), p.rdb, hashOf(lockcore.KindOnce)))
-		check(t, p.rdb.HSet(t.Context(), hashOf(lockcore.KindOnce), field, huge).Err())
+		states["done"](p, event.KindOnce)
+		check(t, redistest.Unfold(t.Context(), p.rdb, hashOf(event.KindOnce)))
+		check(t, p.rdb.HSet(t.Context(), hashOf(event.KindOnce), field, huge).Err())
 		_, err := guard.Once(t.Context(), p.a, "k", guard.OnceOptions{Terms: noWait}, nothing)
 		if field == "r" {
 			if !errors.Is(err, lockcore.ErrRecord) {
@@ -138,9 +139,9 @@ func TestPoisonedSizes(t *testing.T) {
 		} else {
 			p.clean("once", err)
 		}
-		_, err = p.a.Inspect(t.Context(), lockcore.KindOnce, "k")
+		_, err = p.a.Inspect(t.Context(), event.KindOnce, "k")
 		p.clean("inspect", err)
-		p.forget(lockcore.KindOnce)
+		p.forget(event.KindOnce)
 	}
 }
 
@@ -155,7 +156,7 @@ func TestPoisonedRecords(t *testing.T) {
 		"", "\x01", "\x01\x01", "\x01\x01\x04json", "\x01\x01\x04json\x05abc", "\x01\x01\x04json\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01x", "\x02\x01\x04json\x02\"\"",
 		"\x01\x09\x00\x00", "\x01\x01\xffjson\x02\"\"", "\x01\x01\x04json\x02{]", "\x01\x01\x04yaml\x02\"\"", "\x01\x03\x00\x01x", strings.Repeat("\x00", 1<<20),
 	} {
-		check(t, rdb.HSet(ctx, hashOf(lockcore.KindOnce), "s", "d", "r", record, "n", 1, "t", 1).Err())
+		check(t, rdb.HSet(ctx, hashOf(event.KindOnce), "s", "d", "r", record, "n", 1, "t", 1).Err())
 		_, err := guard.OnceValue(ctx, l, "k", guard.OnceOptions{}, func(context.Context) (string, error) {
 			t.Errorf("the handler ran with the record %.20q", record)
 			return "", nil
@@ -168,7 +169,7 @@ func TestPoisonedRecords(t *testing.T) {
 		}
 		refused++
 	}
-	if bad := locktest.EventsOf[lockcore.BadRecord](w); len(bad) != refused {
+	if bad := locktest.EventsOf[event.BadRecord](w); len(bad) != refused {
 		t.Errorf("%d of %d counted", len(bad), refused)
 	}
 }

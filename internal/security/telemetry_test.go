@@ -21,6 +21,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/idempotency"
 	"github.com/holdfast-go/holdfast/internal/redistest"
@@ -45,7 +46,7 @@ type witness struct {
 	*testing.T
 	spans   *tracetest.InMemoryExporter
 	metrics *sdkmetric.ManualReader
-	lockcore.Observer
+	event.Observer
 	heard *locktest.Recorder
 
 	mu     sync.Mutex
@@ -60,7 +61,7 @@ func newWitness(t *testing.T, o tracing.Options) *witness {
 	o.MeterProvider = sdkmetric.NewMeterProvider(sdkmetric.WithReader(w.metrics))
 	traces, err := tracing.New(o)
 	check(t, err)
-	w.Observer = lockcore.Join(traces, w.heard)
+	w.Observer = event.Join(traces, w.heard)
 	out := log.Writer()
 	log.SetOutput(&w.logs)
 	t.Cleanup(func() { log.SetOutput(out) })

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -120,7 +121,7 @@ func TestAbandonedTaskInTheArchive(t *testing.T) {
 				w.Fatalf("%d charges, want 1", runs)
 			}
 		}
-		if err := w.locks.Clear(w.Context(), lockcore.KindOnce, "charge/test:7"); err != nil {
+		if err := w.locks.Clear(w.Context(), event.KindOnce, "charge/test:7"); err != nil {
 			w.Fatal(err)
 		}
 		stop = serve()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
@@ -262,7 +263,7 @@ func TestExclusiveAllKeys(t *testing.T) {
 				w.Errorf("%s: %v, %d runs; want %q", name, err, runs, tt.want)
 			}
 		}
-		if n := len(locktest.EventsOf[guard.NoKey](w.heard)); n != 5 {
+		if n := len(locktest.EventsOf[event.NoKey](w.heard)); n != 5 {
 			w.Errorf("NoKey %d times, want 5", n)
 		}
 	})

@@ -21,7 +21,7 @@ import (
 //     exact. The delay of a parked task is described under "Parking".
 //   - ErrorHandler is not called for a busy key if the task is tried again or dropped.
 //   - BaseContext carries a mark. If a middleware with [RetryLater] or [Drop] does not find it, the
-//     Observer gets lockcore.Misconfigured, once for each middleware.
+//     Observer gets event.Misconfigured, once for each middleware.
 //
 // A *lockcore.BusyError that the handler itself got from package guard and returned counts as a
 // busy key too. Nothing changes for a conflict under [Fail]. On the last attempt asynq archives the

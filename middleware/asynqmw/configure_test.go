@@ -10,6 +10,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
@@ -75,7 +76,7 @@ func TestConfigureMissing(t *testing.T) {
 				for range 3 {
 					w.ends(w.enqueue("charge", "7"), asynq.TaskStateCompleted)
 				}
-				got := locktest.EventsOf[lockcore.Misconfigured](w.heard)
+				got := locktest.EventsOf[event.Misconfigured](w.heard)
 				switch {
 				case configured || want == "":
 					if len(got) != 0 {

@@ -35,7 +35,7 @@ import (
 // that is not a failure. So on this attempt RetryLater waits up to that end, and ignores
 // Terms.Wait. A Once inside a hold of another key waits for Terms.Lease, or for Terms.Wait if that
 // is longer, but not beyond that end. If the key is still busy, the task is archived with an error
-// that names the holder. The Observer gets guard.ConflictLost, and the user's ErrorHandler is called.
+// that names the holder. The Observer gets event.ConflictLost, and the user's ErrorHandler is called.
 type ConflictPolicy int
 
 // The policies, see [ConflictPolicy].

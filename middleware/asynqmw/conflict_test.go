@@ -10,7 +10,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
@@ -34,7 +34,7 @@ func TestBusyRetryLater(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
 		g, c, lease, task := conflicted(w, quick(), asynqmw.ExclusiveOptions{Terms: noWait}, asynq.MaxRetry(1))
-		if !w.eventually(func() bool { return len(locktest.EventsOf[lockcore.Refused](w.heard)) >= 3 }) {
+		if !w.eventually(func() bool { return len(locktest.EventsOf[event.Refused](w.heard)) >= 3 }) {
 			w.Error("fewer than 3 conflicts")
 		}
 		_ = lease.Release(context.Background())
@@ -59,7 +59,7 @@ func TestBusyWaits(t *testing.T) {
 		<-time.After(1900 * time.Millisecond)
 		_ = lease.Release(w.Context())
 		w.ends(task, asynq.TaskStateCompleted)
-		if n := len(locktest.EventsOf[lockcore.Refused](w.heard)); n != 0 {
+		if n := len(locktest.EventsOf[event.Refused](w.heard)); n != 0 {
 			w.Errorf("%d conflicts", n)
 		}
 		if runs, most := g.counts(); runs != 1 || most != 1 {
@@ -75,7 +75,7 @@ func TestBusyWaitEndsBeforeDeadline(t *testing.T) {
 		o := asynqmw.ExclusiveOptions{Terms: lockcore.Terms{Wait: lockcore.Forever}}
 		g, _, lease, task := conflicted(w, quick(), o, asynq.Timeout(2*time.Second), asynq.MaxRetry(1))
 		w.until(task, func(i *asynq.TaskInfo) bool { return i.State == asynq.TaskStateRetry })
-		refused := locktest.EventsOf[lockcore.Refused](w.heard)
+		refused := locktest.EventsOf[event.Refused](w.heard)
 		if len(refused) != 1 || refused[0].Waited < 1200*time.Millisecond || refused[0].Waited > 1900*time.Millisecond {
 			w.Errorf("refused %+v, want one after 1.5 s", refused)
 		}
@@ -114,7 +114,7 @@ func TestBusyLastAttemptLost(t *testing.T) {
 		if !strings.Contains(info.LastErr, "last attempt") || !strings.Contains(info.LastErr, `task "the-holder"`) {
 			w.Errorf("last error %q", info.LastErr)
 		}
-		if lost := locktest.EventsOf[guard.ConflictLost](w.heard); len(lost) != 1 || lost[0].Name != "test" || lost[0].Holder.Task != "the-holder" {
+		if lost := locktest.EventsOf[event.ConflictLost](w.heard); len(lost) != 1 || lost[0].Name != "test" || lost[0].Holder.Task != "the-holder" {
 			w.Errorf("events %+v, want one that names the holder", lost)
 		}
 		if got := c.all(); len(got) != 1 || !errors.Is(got[0], lockcore.ErrBusy) || !errors.Is(got[0], lockcore.ErrNotRun) {
@@ -141,11 +141,11 @@ func TestBusyLastAttemptShutdown(t *testing.T) {
 		w.waits()
 		srv.Shutdown()
 		w.until(task, func(i *asynq.TaskInfo) bool { return i.State == asynq.TaskStatePending })
-		if !w.eventually(func() bool { return len(locktest.EventsOf[lockcore.Refused](w.heard)) == 1 }) {
+		if !w.eventually(func() bool { return len(locktest.EventsOf[event.Refused](w.heard)) == 1 }) {
 			w.Error("the wait did not end")
 		}
 		synctest.Wait()
-		if lost := locktest.EventsOf[guard.ConflictLost](w.heard); len(lost) != 0 {
+		if lost := locktest.EventsOf[event.ConflictLost](w.heard); len(lost) != 0 {
 			w.Errorf("events %+v", lost)
 		}
 	})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/errtext"
@@ -80,7 +81,7 @@ func (d *decorator) begin(ctx context.Context, t *asynq.Task, one *atomic.Bool) 
 	}
 	if missing := d.busy.withoutConfigure(); missing != "" && !configured(ctx) {
 		d.reported.Do(func() {
-			d.locks.Internal().Report(ctx, lockcore.Misconfigured{
+			d.locks.Internal().Report(ctx, event.Misconfigured{
 				Problem: "asynqmw: the asynq.Config of this server did not pass through Configure: " + missing,
 			})
 		})
@@ -118,7 +119,7 @@ func (d *decorator) begin(ctx context.Context, t *asynq.Task, one *atomic.Bool) 
 
 // noKey returns what asynq gets for a task without a key, fingerprint or limit, and reports it.
 func (d *decorator) noKey(ctx context.Context, t *asynq.Task, name, what string, err error) error {
-	d.locks.Internal().Report(ctx, guard.NoKey{Name: name})
+	d.locks.Internal().Report(ctx, event.NoKey{Name: name})
 	return guard.NoEffect(&keyError{task: t.Type(), what: what, err: err})
 }
 
@@ -151,7 +152,7 @@ func (d *decorator) wait(ctx context.Context) time.Duration {
 
 // parkable returns the delivery of ctx, or nil if tasks are never parked: without Parking, or under
 // another ConflictPolicy than RetryLater.
-func (d *decorator) parkable(ctx context.Context, kind lockcore.Kind, keys []string, terms lockcore.Terms) *parking.Delivery {
+func (d *decorator) parkable(ctx context.Context, kind event.Kind, keys []string, terms lockcore.Terms) *parking.Delivery {
 	s, _ := ctx.Value(configuredKey{}).(*server)
 	id, ok := asynq.GetTaskID(ctx)
 	if s == nil || !ok || d.busy != RetryLater {
@@ -180,7 +181,7 @@ func (d *decorator) refused(ctx context.Context, name string, at *parking.Place,
 	// If ctx was canceled, the cause is a shutdown or an operator. A shutdown uses up no retry, and
 	// the operator knows of the cancellation.
 	if c.last && !errors.Is(ctx.Err(), context.Canceled) {
-		d.locks.Internal().Report(ctx, guard.ConflictLost{Name: name, Holder: b.Holder})
+		d.locks.Internal().Report(ctx, event.ConflictLost{Name: name, Holder: b.Holder})
 	}
 	return guard.NoEffect(c) //planted:conflict-has-no-effect
 }

@@ -69,7 +69,7 @@
 //     returns. The record of Once then says that the key is done. If an operator runs the task
 //     again, it does nothing.
 //   - If a run returns nil after its lease was lost, asynq gets nil, because a retry cannot undo
-//     the run. The Observer gets lockcore.Lost.
+//     the run. The Observer gets event.Lost.
 //   - After a worker is killed, its keys are busy for at most one lease. asynq delivers its tasks
 //     again after 60 to 120 s.
 //
@@ -77,7 +77,7 @@
 //
 //   - Pass the configuration of the server through [Configure], after all other fields are set.
 //     Without it each conflict uses up a retry. Each middleware reports that once, as
-//     lockcore.Misconfigured.
+//     event.Misconfigured.
 //   - Wrap each handler separately. mux.Use applies to every task type, so use it only with
 //     [ByTaskID].
 //   - Choose a key that names what must not be used twice at a time. If the key is too broad, such
@@ -97,7 +97,7 @@
 //     the same work again.
 //   - Set [OnceOptions].Fingerprint if a key with another payload is a mistake, such as another
 //     amount of the same payment. By default such a task completes without a run, and the Observer
-//     gets guard.PayloadDiffers.
+//     gets event.PayloadDiffers.
 //   - Keep results small. If a result is above MaxResult, Once records only that there was one.
 //   - Do not put a middleware with Skip inside a Once, because Once would record the skipped run as
 //     done.
@@ -190,7 +190,7 @@
 //     the error of parking on this key. Between this lookup and the run, the task may end, because
 //     it came back by itself or another process woke it. If it has a Retention, asynq then delivers
 //     it again. So a guard does not run a task that was parked on its key and completed less than
-//     30 s ago, even if an operator runs it by hand, and the Observer gets guard.RerunSkipped. If
+//     30 s ago, even if an operator runs it by hand, and the Observer gets event.RerunSkipped. If
 //     the delivery comes later, the task runs again. Use Once for such tasks.
 //   - A task of [ExclusiveAll] is parked on the key that is busy. When it is woken, another of its
 //     keys may be busy. Then it gives up its place on the first key, and the next task of that key
@@ -200,7 +200,7 @@
 //     wait.
 //   - If asynq finds no pending task, it looks again after TaskCheckInterval (1 s). If that is
 //     longer than the work of the tasks that may wait for a key, the key is idle in between. This
-//     is reported as lockcore.Misconfigured, once for a server, with a better value.
+//     is reported as event.Misconfigured, once for a server, with a better value.
 //   - If asynq servers with different Redis servers share keys, each Redis needs its own
 //     Parking.Deployment.
 //

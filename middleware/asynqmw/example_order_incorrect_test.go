@@ -7,6 +7,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
@@ -22,7 +23,7 @@ func ExampleOnce_outsideExclusive_incorrect() {
 	payment := asynqmw.Once(locks, asynqmw.ByJSON("payment", "/payment_id"), asynqmw.OnceOptions{Mode: guard.AtMostOnce})
 	waiting := func(next asynq.Handler) asynq.Handler { // runs before the task asks for its account
 		return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
-			held, err := locks.Inspect(ctx, lockcore.KindOnce, "charge/payment:7")
+			held, err := locks.Inspect(ctx, event.KindOnce, "charge/payment:7")
 			fmt.Println("while the task waits for its account, the key of its payment is", held.State, err)
 			return next.ProcessTask(ctx, t)
 		})

@@ -10,6 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
@@ -168,7 +169,7 @@ func ExampleOnce_recoverInside_incorrect() {
 	for id, h := range []asynq.Handler{recovered(payment(panics)), payment(recovered(panics))} {
 		task := asynq.NewTask("charge", fmt.Appendf(nil, `{"payment_id": %d}`, id))
 		_ = h.ProcessTask(context.Background(), task)
-		held, err := locks.Inspect(context.Background(), lockcore.KindOnce, asynqmw.OnceKey("charge", guard.Key{Class: "payment", ID: fmt.Sprint(id)}))
+		held, err := locks.Inspect(context.Background(), event.KindOnce, asynqmw.OnceKey("charge", guard.Key{Class: "payment", ID: fmt.Sprint(id)}))
 		fmt.Println(held.State, err)
 	}
 	// Output:

@@ -241,7 +241,7 @@ func ExampleByJSON() {
 	task := asynq.NewTask("charge", []byte(`{"account_id": 42, "currency": "EUR"}`))
 	k, err := key(context.Background(), task)
 	fmt.Println(k, err)
-	fmt.Println(asynqmw.OnceKey(task.Type(), k)) // the key for locks.Clear(ctx, lockcore.KindOnce, …)
+	fmt.Println(asynqmw.OnceKey(task.Type(), k)) // the key for locks.Clear(ctx, event.KindOnce, …)
 	_, err = key(context.Background(), asynq.NewTask("charge", []byte(`{"account_id": 42}`)))
 	fmt.Println(err)
 	// Output:

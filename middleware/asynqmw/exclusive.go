@@ -7,6 +7,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -100,12 +101,12 @@ func (d *decorator) exclusive(ctx context.Context, t *asynq.Task, next asynq.Han
 		return err
 	}
 	names := keyNames(keys)
-	ctx, err = d.adopting(ctx, t, lockcore.KindExclusive, names[0])
+	ctx, err = d.adopting(ctx, t, event.KindExclusive, names[0])
 	if err != nil {
 		return err
 	}
 	var answer error
-	v := d.parkable(ctx, lockcore.KindExclusive, names, terms)
+	v := d.parkable(ctx, event.KindExclusive, names, terms)
 	if v.RanAlready(ctx) {
 		return nil
 	}

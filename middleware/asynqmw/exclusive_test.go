@@ -9,6 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
@@ -104,7 +105,7 @@ func TestExclusivePanic(t *testing.T) {
 // run.
 func TestLostLeaseIsNoError(t *testing.T) {
 	inBubble(t, func(w *world) {
-		revoke := func(kind lockcore.Kind, key string) asynq.Handler {
+		revoke := func(kind event.Kind, key string) asynq.Handler {
 			return asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
 				if err := w.locks.Revoke(context.WithoutCancel(ctx), kind, key); err != nil {
 					return err
@@ -115,14 +116,14 @@ func TestLostLeaseIsNoError(t *testing.T) {
 				return nil
 			})
 		}
-		alone := asynqmw.Exclusive(w.locks, byPayload, asynqmw.ExclusiveOptions{})(revoke(lockcore.KindExclusive, "test:7"))
-		once := asynqmw.Once(w.locks, byPayload, asynqmw.OnceOptions{})(revoke(lockcore.KindOnce, "charge/test:7"))
+		alone := asynqmw.Exclusive(w.locks, byPayload, asynqmw.ExclusiveOptions{})(revoke(event.KindExclusive, "test:7"))
+		once := asynqmw.Once(w.locks, byPayload, asynqmw.OnceOptions{})(revoke(event.KindOnce, "charge/test:7"))
 		for _, h := range []asynq.Handler{alone, once} {
 			if err := h.ProcessTask(w.Context(), asynq.NewTask("charge", []byte("7"))); err != nil {
 				w.Error(err)
 			}
 		}
-		if n := len(locktest.EventsOf[lockcore.Lost](w.heard)); n != 2 {
+		if n := len(locktest.EventsOf[event.Lost](w.heard)); n != 2 {
 			w.Errorf("%d Lost events, want 2", n)
 		}
 	})

@@ -11,7 +11,7 @@ import (
 
 // FingerprintFunc returns the bytes that must be equal in all tasks of a key. They may have any
 // length, because only a digest is stored. If it returns an error, the task does not run, asynq
-// gets the error and retries, and the Observer gets guard.NoKey. It is called once per delivery,
+// gets the error and retries, and the Observer gets event.NoKey. It is called once per delivery,
 // from several goroutines. [Fields] and [Except] return a FingerprintFunc, and [WholePayload] is
 // one.
 type FingerprintFunc func(t *asynq.Task) ([]byte, error)

@@ -13,6 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 	"pgregory.net/rapid"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/idempotency"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -41,12 +42,12 @@ func TestOncePayloadDiffers(t *testing.T) {
 			{`{"payment_id":7,"amount":5}`, 1},
 		} {
 			w.ends(w.enqueue("charge", step.payload, asynq.MaxRetry(0)), asynq.TaskStateCompleted)
-			if got := locktest.EventsOf[guard.PayloadDiffers](w.heard); len(got) != step.events {
+			if got := locktest.EventsOf[event.PayloadDiffers](w.heard); len(got) != step.events {
 				w.Errorf("%d: %d events, want %d", i, len(got), step.events)
 			}
 		}
-		for _, e := range locktest.EventsOf[guard.PayloadDiffers](w.heard) {
-			if want := (guard.PayloadDiffers{Name: "payment", Key: "charge/payment:7"}); e != want {
+		for _, e := range locktest.EventsOf[event.PayloadDiffers](w.heard) {
+			if want := (event.PayloadDiffers{Name: "payment", Key: "charge/payment:7"}); e != want {
 				w.Errorf("event %+v, want %+v", e, want)
 			}
 		}
@@ -78,7 +79,7 @@ func TestOnceFingerprintRefuses(t *testing.T) {
 				if want := (&lockcore.MismatchError{Key: "charge/payment:7", Done: true}).Error(); info.LastErr != want || info.Retried != 2 {
 					w.Errorf("last error %q, retried %d, want %q and 2", info.LastErr, info.Retried, want)
 				}
-				if n := len(locktest.EventsOf[guard.PayloadDiffers](w.heard)); n != 0 {
+				if n := len(locktest.EventsOf[event.PayloadDiffers](w.heard)); n != 0 {
 					w.Errorf("%d events, want none: it was refused", n)
 				}
 				if runs, _ := g.counts(); runs != 1 {
@@ -96,7 +97,7 @@ func TestOnceFingerprintDeploy(t *testing.T) {
 		reports := asynqmw.Once(w.locks, byPaymentID, asynqmw.OnceOptions{})
 		refuses := asynqmw.Once(w.locks, byPaymentID, asynqmw.OnceOptions{Fingerprint: asynqmw.Fields("/amount")})
 		for _, order := range [][]asynq.MiddlewareFunc{{reports, refuses}, {refuses, reports}} {
-			id := fmt.Sprint(len(locktest.EventsOf[lockcore.Granted](w.heard)))
+			id := fmt.Sprint(len(locktest.EventsOf[event.Granted](w.heard)))
 			for amount, once := range order {
 				var g gauge
 				task := asynq.NewTask("charge", fmt.Appendf(nil, `{"payment_id":%q,"amount":%d}`, id, amount))
@@ -178,7 +179,7 @@ func TestNoFingerprint(t *testing.T) {
 				w.Errorf("retried %d, last error %q", info.Retried, info.LastErr)
 			}
 		}
-		if n := len(locktest.EventsOf[guard.NoKey](w.heard)); n != 6 {
+		if n := len(locktest.EventsOf[event.NoKey](w.heard)); n != 6 {
 			w.Errorf("%d NoKey, want 6", n)
 		}
 		if runs, _ := g.counts(); runs != 0 {

@@ -21,7 +21,7 @@ import (
 //
 //   - The error guard.Unguarded: the handler runs without a guard.
 //   - Any other error, or a key that [guard.Key.Validate] refuses: the task does not run, asynq
-//     gets the error and retries, and the Observer gets guard.NoKey.
+//     gets the error and retries, and the Observer gets event.NoKey.
 //   - An error that wraps asynq.SkipRetry: the same, but asynq archives the task at once. asynq
 //     keeps only the newest 10,000 archived tasks of a queue.
 type KeyFunc func(ctx context.Context, t *asynq.Task) (guard.Key, error)

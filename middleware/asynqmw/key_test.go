@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 	"pgregory.net/rapid"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
@@ -140,7 +141,7 @@ func TestKeyReachesLockcore(t *testing.T) {
 		seen := map[string]string{}
 		look := asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 			id, _ := asynq.GetTaskID(ctx)
-			for _, kind := range []lockcore.Kind{lockcore.KindExclusive, lockcore.KindOnce} {
+			for _, kind := range []event.Kind{event.KindExclusive, event.KindOnce} {
 				for _, key := range []string{"account:42", "email:send/account:42", "a%2Fb/account:42"} {
 					if h, err := w.locks.Inspect(ctx, kind, key); err == nil && h.State == lockcore.StateHeld && h.Holder.Task == id {
 						seen[kind.String()+" "+key] = t.Type()
@@ -182,7 +183,7 @@ func TestNoKey(t *testing.T) {
 		if info.Retried != 2 || !strings.Contains(info.LastErr, `"/account_id"`) {
 			w.Errorf("retried %d, last error %q; want 2 and the pointer", info.Retried, info.LastErr)
 		}
-		if got := locktest.EventsOf[guard.NoKey](w.heard); len(got) != 3 || got[0].Name != "account" {
+		if got := locktest.EventsOf[event.NoKey](w.heard); len(got) != 3 || got[0].Name != "account" {
 			w.Errorf("events %+v, want 3 of account", got)
 		}
 		if runs, _ := g.counts(); runs != 0 {
@@ -216,7 +217,7 @@ func TestUnguarded(t *testing.T) {
 		if runs, _ := g.counts(); runs != 2 {
 			w.Errorf("%d runs, want 2", runs)
 		}
-		if n := len(locktest.EventsOf[guard.NoKey](w.heard)); n != 1 {
+		if n := len(locktest.EventsOf[event.NoKey](w.heard)); n != 1 {
 			w.Errorf("%d NoKey events, want 1", n)
 		}
 	})

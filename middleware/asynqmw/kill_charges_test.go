@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
@@ -139,7 +140,7 @@ func (c *campaign) kill(n int) {
 		var held lockcore.Holding
 		if !c.eventually(func() (over bool) {
 			var err error
-			held, err = c.locks.Inspect(ctx, lockcore.KindOnce, "charge/test:"+string(task.Payload))
+			held, err = c.locks.Inspect(ctx, event.KindOnce, "charge/test:"+string(task.Payload))
 			return err == nil && held.State != lockcore.StateHeld
 		}) {
 			c.Fatalf("payment %s is still held", task.Payload)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
@@ -98,7 +99,7 @@ func TestKilledWaker(t *testing.T) {
 		w.enqueue("charge", "7", asynq.Queue("victim"))
 		victim.serve()
 		if !w.eventually(func() bool {
-			h, err := w.locks.Inspect(t.Context(), lockcore.KindExclusive, "test:7")
+			h, err := w.locks.Inspect(t.Context(), event.KindExclusive, "test:7")
 			return err == nil && h.Queue > 0
 		}) {
 			t.Fatal("the victim does not wait")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
@@ -103,8 +104,8 @@ func TestParkedInside(t *testing.T) {
 			w.Fatal(err)
 		}
 		if !w.eventually(func() bool {
-			for _, e := range locktest.EventsOf[guard.Parked](w.heard) {
-				if e.Again && e.Before == 0 && e.Kind == lockcore.KindOnce && e.Key == "charge/test:7" {
+			for _, e := range locktest.EventsOf[event.Parked](w.heard) {
+				if e.Again && e.Before == 0 && e.Kind == event.KindOnce && e.Key == "charge/test:7" {
 					return true
 				}
 			}
@@ -157,7 +158,7 @@ func TestLastAttemptInside(t *testing.T) {
 				if !strings.HasPrefix(info.LastErr, `asynqmw: last attempt lost to a conflict: lockcore: "charge/test:7" is busy`) || !strings.Contains(info.LastErr, "the-holder") {
 					w.Errorf("last error %q", info.LastErr)
 				}
-				if n := len(locktest.EventsOf[guard.ConflictLost](w.heard)); n != 1 {
+				if n := len(locktest.EventsOf[event.ConflictLost](w.heard)); n != 1 {
 					w.Errorf("%d ConflictLost, want 1", n)
 				}
 				<-ended

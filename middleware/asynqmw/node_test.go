@@ -9,6 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
@@ -69,7 +70,7 @@ func TestShutdownHandsOver(t *testing.T) {
 		ctx := <-begun
 		next := w.node(alone(func(context.Context) { taken.Store(time.Now().UnixNano()) }))
 		second := w.enqueue("charge", "7")
-		if !w.eventually(func() bool { return len(locktest.EventsOf[lockcore.Waiting](next.heard)) == 1 }) {
+		if !w.eventually(func() bool { return len(locktest.EventsOf[event.Waiting](next.heard)) == 1 }) {
 			w.Error("the next worker does not wait")
 		}
 		stopped := make(chan struct{})
@@ -133,7 +134,7 @@ func TestShutdownBoundEndsFirst(t *testing.T) {
 			w.Error("the handler's ctx did not end")
 		}
 		next := w.node(alone)
-		held, err := next.locks.Inspect(w.Context(), lockcore.KindExclusive, "test:7")
+		held, err := next.locks.Inspect(w.Context(), event.KindExclusive, "test:7")
 		if err != nil || held.State != lockcore.StateHeld || held.Remaining <= 0 {
 			w.Fatalf("after Close: %+v, %v", held, err)
 		}
@@ -145,7 +146,7 @@ func TestShutdownBoundEndsFirst(t *testing.T) {
 		info := w.ends(task, asynq.TaskStateCompleted)
 		close(finish)
 		g.counts()
-		if lost := locktest.EventsOf[lockcore.Lost](old.heard); len(lost) != 1 || !errors.Is(lost[0].Cause, lockcore.ErrGivenUp) {
+		if lost := locktest.EventsOf[event.Lost](old.heard); len(lost) != 1 || !errors.Is(lost[0].Cause, lockcore.ErrGivenUp) {
 			w.Errorf("events %+v, want one of ErrGivenUp", lost)
 		}
 		w.noRetry(info) // neither a shutdown nor a conflict uses up a retry

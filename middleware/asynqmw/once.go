@@ -9,6 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/idempotency"
 	"github.com/holdfast-go/holdfast/internal/errtext"
@@ -42,7 +43,7 @@ type OnceOptions struct {
 	// refused until Keep is over.
 	//
 	// By default no task is refused. If the key is done and the payload differs, compared as by
-	// WholePayload, the task completes without a run, and the Observer gets guard.PayloadDiffers.
+	// WholePayload, the task completes without a run, and the Observer gets event.PayloadDiffers.
 	// Payloads under keys of ByTaskID and ByPayload are not compared, because such a key has only
 	// one payload.
 	Fingerprint FingerprintFunc
@@ -78,7 +79,7 @@ func (o OnceOptions) guard() guard.OnceOptions {
 //   - The key is done: asynq gets nil, and the stored result of SetResult is written to this task's
 //     ResultWriter.
 //   - The key is done by a task with another payload: the same, and the Observer gets
-//     guard.PayloadDiffers. With o.Fingerprint asynq gets a *lockcore.MismatchError instead.
+//     event.PayloadDiffers. With o.Fingerprint asynq gets a *lockcore.MismatchError instead.
 //   - Another task of the key runs: the task waits. At the end of the wait o.Busy decides.
 //   - The key is abandoned, for example because its process died: the task takes it over, see
 //     guard.Attempt. With guard.AtMostOnce asynq gets a *lockcore.AbandonedError and archives the
@@ -141,11 +142,11 @@ func (d *decorator) once(ctx context.Context, t *asynq.Task, next asynq.Handler,
 	var done guard.Result[[]byte]
 	onceKey := OnceKey(t.Type(), keys[0])
 	res.key = onceKey
-	ctx, err = d.adopting(ctx, t, lockcore.KindOnce, onceKey)
+	ctx, err = d.adopting(ctx, t, event.KindOnce, onceKey)
 	if err != nil {
 		return err
 	}
-	v := d.parkable(ctx, lockcore.KindOnce, []string{onceKey}, terms)
+	v := d.parkable(ctx, event.KindOnce, []string{onceKey}, terms)
 	ran, at, err := v.Run(ctx, terms, func(terms lockcore.Terms) (ran bool, err error) {
 		g.Terms = terms
 		done, err = guard.OnceValue(ctx, d.locks, onceKey, g, func(ctx context.Context) ([]byte, error) {

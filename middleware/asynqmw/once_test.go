@@ -8,6 +8,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/idempotency"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -141,7 +142,7 @@ func TestOnceAtMostOnceAbandoned(t *testing.T) {
 		if runs, _ := g.counts(); runs != 1 || info.Retried != 1 {
 			w.Errorf("%d runs, retried %d; want 1 and 1", runs, info.Retried)
 		}
-		if err := w.locks.Clear(w.Context(), lockcore.KindOnce, "charge/test:7"); err != nil {
+		if err := w.locks.Clear(w.Context(), event.KindOnce, "charge/test:7"); err != nil {
 			w.Fatal(err)
 		}
 		if err := w.inspect.RunTask(info.Queue, info.ID); err != nil {

@@ -11,6 +11,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
@@ -83,7 +84,7 @@ func TestOrder(t *testing.T) {
 		if left != time.Second {
 			w.Errorf("the handler had %v left of its second", left)
 		}
-		if held, err := locks.Inspect(w.Context(), lockcore.KindOnce, "charge/test:7"); err != nil || held.State != lockcore.StateAbandoned {
+		if held, err := locks.Inspect(w.Context(), event.KindOnce, "charge/test:7"); err != nil || held.State != lockcore.StateAbandoned {
 			w.Errorf("after the panic the key is %v, %v; want abandoned: the outcome of the run is unknown", held.State, err)
 		}
 		below := map[string]string{}
@@ -109,7 +110,7 @@ func TestOrderRecoverInside_incorrect(t *testing.T) {
 		once := asynqmw.Once(w.locks, byPayload, asynqmw.OnceOptions{Mode: guard.AtMostOnce})
 		h := asynq.HandlerFunc(func(context.Context, *asynq.Task) error { panic("boom") })
 		_ = chain(h, once, recovered).ProcessTask(w.Context(), asynq.NewTask("charge", []byte("7")))
-		if held, err := w.locks.Inspect(w.Context(), lockcore.KindOnce, "charge/test:7"); err != nil || held.State != lockcore.StateDone {
+		if held, err := w.locks.Inspect(w.Context(), event.KindOnce, "charge/test:7"); err != nil || held.State != lockcore.StateDone {
 			w.Errorf("the key is %v, %v; this test shows that it is done", held.State, err)
 		}
 	})

@@ -10,6 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
@@ -149,7 +150,7 @@ func TestParkingNested(t *testing.T) {
 		if n := w.entries("test:7"); n != 4 {
 			w.Errorf("%d entries, want 4", n)
 		}
-		held, err := w.locks.Inspect(context.Background(), lockcore.KindOnce, asynqmw.OnceKey("charge", guard.Key{ID: tasks[0].ID}))
+		held, err := w.locks.Inspect(context.Background(), event.KindOnce, asynqmw.OnceKey("charge", guard.Key{ID: tasks[0].ID}))
 		if err != nil || held.State != lockcore.StateFree {
 			w.Errorf("the key outside is %+v, %v, want free", held, err)
 		}
@@ -237,11 +238,11 @@ func TestParkingPolicies(t *testing.T) {
 			case asynqmw.Fail:
 				w.ends(task, asynq.TaskStateArchived)
 			}
-			parked := len(locktest.EventsOf[guard.Parked](w.heard))
+			parked := len(locktest.EventsOf[event.Parked](w.heard))
 			if want := busy == asynqmw.RetryLater; want != (parked == 1) || want != (w.entries("test:7") == 1) {
 				w.Errorf("%v: %d times parked, %d entries", busy, parked, w.entries("test:7"))
 			}
-			if n := len(locktest.EventsOf[lockcore.Waiting](w.heard)); n != 0 {
+			if n := len(locktest.EventsOf[event.Waiting](w.heard)); n != 0 {
 				w.Errorf("%v: %d waited", busy, n)
 			}
 			g.counts()
@@ -282,7 +283,7 @@ func TestParkingCheckInterval(t *testing.T) {
 				}
 				w.all(tasks)
 				var problems []string
-				for _, e := range locktest.EventsOf[lockcore.Misconfigured](w.heard) {
+				for _, e := range locktest.EventsOf[event.Misconfigured](w.heard) {
 					problems = append(problems, e.Problem)
 				}
 				if tt.want == "" && len(problems) > 0 || tt.want != "" && (len(problems) != 1 || !strings.Contains(problems[0], tt.want) || !strings.Contains(problems[0], "TaskCheckInterval was 1s")) {
@@ -328,7 +329,7 @@ func TestParkingOtherInspector(t *testing.T) {
 			w.until(task, func(i *asynq.TaskInfo) bool { return i.State == asynq.TaskStateCompleted })
 		}
 		n := 0
-		for _, e := range locktest.EventsOf[lockcore.Misconfigured](w.heard) {
+		for _, e := range locktest.EventsOf[event.Misconfigured](w.heard) {
 			if strings.Contains(e.Problem, `Parking.Inspector does not know queue "default"`) {
 				n++
 			}

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
-	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
@@ -144,12 +144,12 @@ func TestParkingRunsOnce(t *testing.T) {
 				if runs, most := g.counts(); runs != 1 || most != 1 {
 					t.Errorf("%d runs, %d at once; want 1", runs, most)
 				}
-				skipped := locktest.EventsOf[guard.RerunSkipped](w.heard)
+				skipped := locktest.EventsOf[event.RerunSkipped](w.heard)
 				if len(skipped) != tt.skipped {
 					t.Fatalf("%d reruns skipped, want %d", len(skipped), tt.skipped)
 				}
 				for _, e := range skipped {
-					if e.Key != "test:7" || e.Kind != lockcore.KindExclusive || e.Completed <= 0 || e.Completed >= 30*time.Second {
+					if e.Key != "test:7" || e.Kind != event.KindExclusive || e.Completed <= 0 || e.Completed >= 30*time.Second {
 						t.Errorf("%+v", e)
 					}
 				}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -41,9 +41,9 @@ func TestParkingOperator(t *testing.T) {
 				if tt.left != 0 {
 					runs = tasks[1:]
 				} else {
-					w.until(first, func(*asynq.TaskInfo) bool { return len(locktest.EventsOf[guard.Parked](w.heard)) == 4 })
+					w.until(first, func(*asynq.TaskInfo) bool { return len(locktest.EventsOf[event.Parked](w.heard)) == 4 })
 					w.parked(first)
-					if again := locktest.EventsOf[guard.Parked](w.heard)[3]; !again.Again || again.Before != 0 || again.Count != 3 {
+					if again := locktest.EventsOf[event.Parked](w.heard)[3]; !again.Again || again.Before != 0 || again.Count != 3 {
 						w.Errorf("%+v, want it at its place", again)
 					}
 				}
@@ -132,8 +132,8 @@ func TestParkingLastAttempt(t *testing.T) {
 				for i := range 3 { // there is room for one
 					tasks = append(tasks, w.enqueue("charge", "7", append(opts, asynq.Timeout(time.Duration(4+4*min(i, 1))*time.Second))...))
 				}
-				if !w.eventually(func() bool { return len(locktest.EventsOf[lockcore.Waiting](w.heard)) == 3 }) {
-					w.Errorf("%d wait, want 3", len(locktest.EventsOf[lockcore.Waiting](w.heard)))
+				if !w.eventually(func() bool { return len(locktest.EventsOf[event.Waiting](w.heard)) == 3 }) {
+					w.Errorf("%d wait, want 3", len(locktest.EventsOf[event.Waiting](w.heard)))
 				}
 				info := w.ends(tasks[0], asynq.TaskStateArchived)
 				if !strings.Contains(info.LastErr, "last attempt") || !strings.Contains(info.LastErr, `task "the-holder"`) {
@@ -143,7 +143,7 @@ func TestParkingLastAttempt(t *testing.T) {
 				for _, task := range tasks[1:] {
 					w.ends(task, asynq.TaskStateCompleted)
 				}
-				if n := len(locktest.EventsOf[guard.Parked](w.heard)); n != 0 {
+				if n := len(locktest.EventsOf[event.Parked](w.heard)); n != 0 {
 					w.Errorf("%d times parked", n)
 				}
 				w.once(&g, 2)
@@ -161,7 +161,7 @@ func TestParkingDeadline(t *testing.T) {
 		if before := deadline.Sub(tasks[0].NextProcessAt); before < time.Second || before > 3*time.Second {
 			w.Errorf("it comes back %v before its deadline", before)
 		}
-		if !w.eventually(func() bool { return len(locktest.EventsOf[guard.Parked](w.heard)) > 1 }) {
+		if !w.eventually(func() bool { return len(locktest.EventsOf[event.Parked](w.heard)) > 1 }) {
 			w.Error("it did not come back")
 		}
 		_ = lease.Release(context.Background())

@@ -10,7 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
@@ -89,10 +89,10 @@ func TestParking(t *testing.T) {
 		if _, most := g.counts(); most != 1 {
 			w.Errorf("%d ran at once", most)
 		}
-		if n := len(locktest.EventsOf[guard.Parked](w.heard)); n != 4 {
+		if n := len(locktest.EventsOf[event.Parked](w.heard)); n != 4 {
 			w.Errorf("%d times parked, want 4", n)
 		}
-		if all := locktest.EventsOf[guard.Unparked](w.heard); len(all) != 4 || all[3].Count != 0 || all[0].Parked <= 0 {
+		if all := locktest.EventsOf[event.Unparked](w.heard); len(all) != 4 || all[3].Count != 0 || all[0].Parked <= 0 {
 			w.Errorf("unparked %+v, want 4", all)
 		}
 	})
@@ -132,7 +132,7 @@ func TestParkingOnce(t *testing.T) {
 		if runs, _ := g.counts(); runs != 1 {
 			w.Errorf("%d runs, want 1", runs)
 		}
-		if n := len(locktest.EventsOf[guard.Unparked](w.heard)); n != 20 {
+		if n := len(locktest.EventsOf[event.Unparked](w.heard)); n != 20 {
 			w.Errorf("%d tasks left the parked ones, want 20", n)
 		}
 	})

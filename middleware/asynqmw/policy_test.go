@@ -7,7 +7,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
@@ -64,7 +64,7 @@ func TestPolicies(t *testing.T) {
 				{busy: asynqmw.Fail, opts: []asynq.Option{asynq.MaxRetry(2)}, state: asynq.TaskStateArchived, retried: 2, heard: 3, lost: 1},
 			} {
 				var g gauge
-				c, before := new(complaints), len(locktest.EventsOf[guard.ConflictLost](w.heard))
+				c, before := new(complaints), len(locktest.EventsOf[event.ConflictLost](w.heard))
 				mw, lease := decorate(w, noWait, tt.busy)
 				cfg := quick()
 				cfg.ErrorHandler = c
@@ -83,7 +83,7 @@ func TestPolicies(t *testing.T) {
 					}
 				}
 				runs, _ := g.counts()
-				lost := len(locktest.EventsOf[guard.ConflictLost](w.heard)) - before
+				lost := len(locktest.EventsOf[event.ConflictLost](w.heard)) - before
 				if runs != 0 || len(c.all()) != tt.heard || lost != tt.lost {
 					w.Errorf("%s, %v with %v: %d runs, ErrorHandler got %v, %d ConflictLost; want 0, %d and %d",
 						name, tt.busy, tt.opts, runs, c.all(), lost, tt.heard, tt.lost)
@@ -108,8 +108,8 @@ func TestFiftyConflicts(t *testing.T) {
 		mw, lease := guards["exclusive"](w, noWait, asynqmw.RetryLater)
 		w.serve(cfg, mw(g.handler(nothing)))
 		task := w.enqueue("charge", "7", asynq.MaxRetry(1))
-		if !w.eventually(func() bool { return len(locktest.EventsOf[lockcore.Refused](w.heard)) >= 50 }) {
-			w.Errorf("%d conflicts, want 50", len(locktest.EventsOf[lockcore.Refused](w.heard)))
+		if !w.eventually(func() bool { return len(locktest.EventsOf[event.Refused](w.heard)) >= 50 }) {
+			w.Errorf("%d conflicts, want 50", len(locktest.EventsOf[event.Refused](w.heard)))
 		}
 		if info := w.until(task, func(*asynq.TaskInfo) bool { return true }); info.Retried != 0 {
 			w.Errorf("retried %d", info.Retried)
@@ -156,7 +156,7 @@ func TestLastAttemptWaitsUpToTheDeadline(t *testing.T) {
 					w.ends(task, tt.state)
 					srv.Shutdown()
 					g.counts()
-					_ = w.locks.Clear(w.Context(), lockcore.KindOnce, "charge/test:7")
+					_ = w.locks.Clear(w.Context(), event.KindOnce, "charge/test:7")
 				}
 			})
 		})

@@ -77,7 +77,7 @@ func Limited(locks *lockcore.Locker, key KeyFunc, n int, o LimitedOptions) asynq
 // LimitFunc returns the limit of a task, for example that of its tenant: 1 to 1,000,000, and at
 // least Terms.Weight. All tasks of a key should have the same limit. It is called once per
 // delivery, from several goroutines. If it returns an error or another number, the task does not
-// run, asynq gets an error and retries, and the Observer gets guard.NoKey.
+// run, asynq gets an error and retries, and the Observer gets event.NoKey.
 type LimitFunc func(ctx context.Context, t *asynq.Task) (int, error)
 
 // of returns the limit of t.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
@@ -52,7 +52,7 @@ func TestLimitedParking(t *testing.T) {
 				if n := w.entries("type:charge"); n != 0 {
 					w.Errorf("%d entries are left", n)
 				}
-				w.Logf("done after %v, parked %d times", took, len(locktest.EventsOf[guard.Parked](w.heard)))
+				w.Logf("done after %v, parked %d times", took, len(locktest.EventsOf[event.Parked](w.heard)))
 			})
 		})
 	}
@@ -141,7 +141,7 @@ func TestLimitedFunc(t *testing.T) {
 				w.Errorf("%s: %v, %d runs; want %q", payload, err, runs, tt.want)
 			}
 		}
-		if n := len(locktest.EventsOf[guard.NoKey](w.heard)); n != 4 {
+		if n := len(locktest.EventsOf[event.NoKey](w.heard)); n != 4 {
 			w.Errorf("NoKey %d times, want 4", n)
 		}
 	})

@@ -6,6 +6,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -18,7 +19,7 @@ const HeaderTicket = "holdfast-ticket"
 // adopting returns a ctx in which the guard of key adopts the hold of the task's ticket, if there
 // is one. A text that is not a ticket, and a ticket for another key, are mistakes of the producer.
 // The task then does not run: asynq retries it, and archives it after the last retry.
-func (d *decorator) adopting(ctx context.Context, t *asynq.Task, kind lockcore.Kind, key string) (context.Context, error) {
+func (d *decorator) adopting(ctx context.Context, t *asynq.Task, kind event.Kind, key string) (context.Context, error) {
 	if !d.adopt {
 		return ctx, nil
 	}

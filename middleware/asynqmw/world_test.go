@@ -14,6 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
@@ -177,7 +178,7 @@ func (w *world) eventually(ok func() bool) bool {
 // waits waits until a call of the Locker has begun to wait for a lock.
 func (w *world) waits() {
 	w.Helper()
-	if !w.eventually(func() bool { return len(locktest.EventsOf[lockcore.Waiting](w.heard)) > 0 }) {
+	if !w.eventually(func() bool { return len(locktest.EventsOf[event.Waiting](w.heard)) > 0 }) {
 		w.Error("no call waits")
 	}
 }

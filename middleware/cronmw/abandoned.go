@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/idempotency"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -44,7 +45,7 @@ func (a *attempt) reportAbandoned(ctx context.Context) {
 		}
 		at = before
 		t := Tick{Name: a.name, Time: at.In(a.zone)}
-		h, err := a.locks.Inspect(ctx, lockcore.KindOnce, t.Key(), lockcore.WithRecord)
+		h, err := a.locks.Inspect(ctx, event.KindOnce, t.Key(), lockcore.WithRecord)
 		switch {
 		case err != nil:
 			return
@@ -65,7 +66,7 @@ func (a *attempt) report(ctx context.Context, t Tick, h lockcore.Holding) {
 	if err != nil || out == guard.Replayed {
 		return
 	}
-	a.locks.Internal().Report(ctx, guard.TickAbandoned{Name: a.job.Terms.Name, Key: t.Key(), Holder: h.Holder})
+	a.locks.Internal().Report(ctx, event.TickAbandoned{Name: a.job.Terms.Name, Key: t.Key(), Holder: h.Holder})
 	if a.job.OnResult != nil {
 		a.job.OnResult(Result{Tick: t, Outcome: Abandoned, Err: &lockcore.AbandonedError{
 			Key: t.Key(), Holder: h.Holder, HeldFor: h.HeldFor, Attempt: h.Attempt,

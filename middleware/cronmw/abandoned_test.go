@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
@@ -57,7 +57,7 @@ func TestAbandonedTickIsReported(t *testing.T) {
 				if len(got) != 1 || got[0].Tick.Time.UTC().Format("02 15:04:05") != dead || !errors.Is(got[0].Err, lockcore.ErrAbandoned) {
 					w.Errorf("reported %v, want the tick %s once", got, dead)
 				}
-				events := locktest.EventsOf[guard.TickAbandoned](heard)
+				events := locktest.EventsOf[event.TickAbandoned](heard)
 				if len(events) != 1 || len(got) == 1 && events[0].Key != got[0].Tick.Key() || events[0].Name != "report" || events[0].Holder.PID == 0 {
 					w.Errorf("events %+v", events)
 				}

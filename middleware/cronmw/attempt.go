@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -175,7 +176,7 @@ func (a *attempt) retryOverlap(err error, waited time.Duration) time.Duration {
 	busy, isBusy := errors.AsType[*lockcore.BusyError](err)
 	switch {
 	case a.ran() || a.Err != nil:
-	case isBusy && busy.Holder == lockcore.Holder{} && a.repeated: // MinHold keeps the key after a run of this tick
+	case isBusy && busy.Holder == event.Holder{} && a.repeated: // MinHold keeps the key after a run of this tick
 		return min(busy.Remaining+settling, lookAgain)
 	case waited > a.patience():
 	case isBusy && (a.tookOver || busy.Holder.Task != "" && strings.HasPrefix(a.Tick.String(), busy.Holder.Task)): // lockcore cuts a long Task

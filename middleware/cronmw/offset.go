@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -43,7 +44,7 @@ func (s *singleton) early(ctx context.Context, t Tick, busy *lockcore.BusyError)
 	ahead, known := s.offset.get()
 	if !known {
 		sent := s.now() // before the request, so an instance whose clock is right is never early
-		h, err := s.locks.Inspect(ctx, lockcore.KindOnce, t.Key())
+		h, err := s.locks.Inspect(ctx, event.KindOnce, t.Key())
 		if err != nil || h.State != lockcore.StateHeld {
 			return 0
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/robfig/cron/v3"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -75,7 +76,7 @@ func TestMinHoldSkips(t *testing.T) {
 		w.start(js)
 		until("2000-01-01 00:03:30")
 		w.wantOutcomes(cronmw.Ran, cronmw.Skipped, cronmw.Ran)
-		if busy, ok := errors.AsType[*lockcore.BusyError](w.results[1].Err); !ok || busy.Holder != (lockcore.Holder{}) {
+		if busy, ok := errors.AsType[*lockcore.BusyError](w.results[1].Err); !ok || busy.Holder != (event.Holder{}) {
 			w.Errorf("%v", w.results[1].Err)
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -132,12 +133,12 @@ func (e *tickRun) settled(ctx context.Context) bool {
 	if e.unused == 0 {
 		return true
 	}
-	h, err := e.locks.Inspect(ctx, lockcore.KindOnce, e.Tick.Key())
+	h, err := e.locks.Inspect(ctx, event.KindOnce, e.Tick.Key())
 	switch {
 	case err != nil, h.Token == e.unused && h.State == lockcore.StateHeld:
 		return false
 	case h.Token == e.unused && h.State == lockcore.StateAbandoned:
-		if err := e.locks.Clear(ctx, lockcore.KindOnce, e.Tick.Key(), h); err != nil && !errors.Is(err, lockcore.ErrChanged) {
+		if err := e.locks.Clear(ctx, event.KindOnce, e.Tick.Key(), h); err != nil && !errors.Is(err, lockcore.ErrChanged) {
 			return false
 		}
 	}

@@ -23,8 +23,8 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest"
-	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/tracing"
 )
 
@@ -68,7 +68,7 @@ var lookout = newWatch()
 
 // watch searches for canaries in the data that leaves the process.
 type watch struct {
-	observer lockcore.Observer // of every fixture
+	observer event.Observer // of every fixture
 	metrics  *sdkmetric.ManualReader
 	needles  [][]byte
 
@@ -87,7 +87,7 @@ func newWatch() *watch {
 	if err != nil {
 		panic(err)
 	}
-	w.observer = lockcore.Join(lines{w}, traces)
+	w.observer = event.Join(lines{w}, traces)
 	return w
 }
 
@@ -181,12 +181,12 @@ func (c *watchedConn) Read(b []byte) (int, error) {
 // lines is an Observer that searches the text of all events.
 type lines struct{ w *watch }
 
-func (l lines) Start(ctx context.Context, a lockcore.Acquisition) context.Context {
+func (l lines) Start(ctx context.Context, a event.Acquisition) context.Context {
 	l.w.look("attempt", fmt.Sprintf("%+v", a))
 	return ctx
 }
 
-func (l lines) Event(_ context.Context, e lockcore.Event) {
+func (l lines) Event(_ context.Context, e event.Event) {
 	l.w.look("event", fmt.Sprintf("%T %+v %#v", e, e, e))
 }
 

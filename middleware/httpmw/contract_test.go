@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
-	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
@@ -180,10 +180,10 @@ func TestRefusalsAreCounted(t *testing.T) {
 	f.do("POST", "/", "")
 	f.do("POST", "/", "", "Idempotency-Key", "k", "X-Tenant", "empty")
 	f.do("POST", "/", "", "Idempotency-Key", "k", "X-Tenant", "empty")
-	if n := count[guard.NoKey](f.events); n != 1 {
+	if n := count[event.NoKey](f.events); n != 1 {
 		t.Errorf("%d NoKey, want 1", n)
 	}
-	if n := count[lockcore.Misconfigured](f.events); n != 1 {
+	if n := count[event.Misconfigured](f.events); n != 1 {
 		t.Errorf("%d Misconfigured, want 1, because it is reported once", n)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
@@ -108,8 +109,8 @@ func TestDisconnectAtTheHandOver(t *testing.T) {
 			once.ServeHTTP(w, r.WithContext(ctx))
 		})
 	})
-	f.events.hear(func(e lockcore.Event) {
-		if _, ok := e.(lockcore.Granted); !ok {
+	f.events.hear(func(e event.Event) {
+		if _, ok := e.(event.Granted); !ok {
 			return
 		}
 		if cancel := granted.Swap(nil); cancel != nil {
@@ -257,8 +258,8 @@ func TestLateWriter(t *testing.T) {
 		}()
 	})
 	var once sync.Once
-	f.events.hear(func(e lockcore.Event) {
-		if _, ok := e.(lockcore.Released); ok { // the handler has returned, and its response is not yet sent
+	f.events.hear(func(e event.Event) {
+		if _, ok := e.(event.Released); ok { // the handler has returned, and its response is not yet sent
 			once.Do(func() {
 				close(returned)
 				if err := <-wrote; err == nil {

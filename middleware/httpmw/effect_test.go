@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/idempotency"
 	"github.com/holdfast-go/holdfast/internal/redistest"
@@ -92,7 +93,7 @@ func TestBodyReadBefore(t *testing.T) {
 			for range 2 {
 				f.wantProblem(f.do("POST", "/orders", "amount=499", "Idempotency-Key", "k", "Content-Type", contentType), 500, "internal")
 			}
-			if n := count[lockcore.Misconfigured](f.events); n != 1 || runs.Load() != 0 {
+			if n := count[event.Misconfigured](f.events); n != 1 || runs.Load() != 0 {
 				t.Errorf("%d Misconfigured, %d runs", n, runs.Load())
 			}
 		})

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -21,7 +22,7 @@ import (
 //
 //   - The error guard.Unguarded: the handler runs without a guard.
 //   - Any other error, a key that [guard.Key.Validate] refuses, or a key of more than 512 bytes:
-//     the request is refused. The Observer gets guard.NoKey, with the Class that the KeyFunc
+//     the request is refused. The Observer gets event.NoKey, with the Class that the KeyFunc
 //     returns beside the error.
 type KeyFunc func(r *http.Request) (guard.Key, error)
 
@@ -32,7 +33,7 @@ type KeyFunc func(r *http.Request) (guard.Key, error)
 // A path value exists only after the router has run. So wrap the handler that is registered with
 // the router, not the router. ServeMux, chi and all routers that call [http.Request.SetPathValue]
 // set path values. If the request has no value and its Pattern has no such wildcard, the program is
-// wrong, not the client. Then the response is 500, and the Observer gets lockcore.Misconfigured
+// wrong, not the client. Then the response is 500, and the Observer gets event.Misconfigured
 // once. Behind a router that sets no Pattern an empty value has the same effect.
 //
 // ByPathValue panics if class is empty, has a colon or more than 128 bytes, or if name is empty or
@@ -257,13 +258,13 @@ func (m *exclusive) refuse(w http.ResponseWriter, r *http.Request, key guard.Key
 	}
 	switch p.Type {
 	case TypeResourceUnnamed:
-		m.locks.Internal().Report(r.Context(), guard.NoKey{Name: m.name(key)})
+		m.locks.Internal().Report(r.Context(), event.NoKey{Name: m.name(key)})
 	case TypeInternal:
 		switch {
 		case errors.Is(err, errLimit):
-			m.locks.Internal().Report(r.Context(), guard.NoKey{Name: m.name(key)})
+			m.locks.Internal().Report(r.Context(), event.NoKey{Name: m.name(key)})
 		case errors.Is(err, errMisplaced):
-			m.misplaced.Do(func() { m.locks.Internal().Report(r.Context(), lockcore.Misconfigured{Problem: err.Error()}) })
+			m.misplaced.Do(func() { m.locks.Internal().Report(r.Context(), event.Misconfigured{Problem: err.Error()}) })
 		}
 	case TypeBusy:
 		p.Status = m.Status

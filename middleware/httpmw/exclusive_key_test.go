@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
@@ -53,7 +54,7 @@ func TestExclusiveKeys(t *testing.T) {
 			if row.status == 400 {
 				f.wantProblem(a, 400, "resource-unnamed")
 			}
-			if n := count[guard.NoKey](f.events); n != row.noKey {
+			if n := count[event.NoKey](f.events); n != row.noKey {
 				t.Errorf("%d NoKey, want %d", n, row.noKey)
 			}
 		})
@@ -95,7 +96,7 @@ func TestExclusiveIsNamedByClass(t *testing.T) {
 		return httpmw.Exclusive(l, fixed("account:"), httpmw.ExclusiveOptions{})(http.HandlerFunc(created))
 	})
 	f.wantProblem(f.do("GET", "/", ""), 400, "resource-unnamed")
-	if want := (guard.NoKey{Name: "account"}); !slices.Contains(f.events.Events(), lockcore.Event(want)) {
+	if want := (event.NoKey{Name: "account"}); !slices.Contains(f.events.Events(), event.Event(want)) {
 		t.Errorf("events %+v, want %+v", f.events.Events(), want)
 	}
 }
@@ -126,10 +127,10 @@ func TestByPathValue(t *testing.T) {
 			}
 		}
 	}
-	if n := count[lockcore.Misconfigured](f.events); n != 1 {
+	if n := count[event.Misconfigured](f.events); n != 1 {
 		t.Errorf("%d Misconfigured, want 1, because there is one middleware", n)
 	}
-	if n := count[guard.NoKey](f.events); n != 2 {
+	if n := count[event.NoKey](f.events); n != 2 {
 		t.Errorf("%d NoKey, want 2, of /rest/", n)
 	}
 }

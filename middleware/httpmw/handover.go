@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/idempotency"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -83,7 +84,7 @@ func (m *idempotent) keepInterim(ctx context.Context, key string, own *response,
 func (m *idempotent) replayInterim(w http.ResponseWriter, r *http.Request, answer []byte, busy *lockcore.BusyError) error {
 	var a response
 	if err := (codec{}).Decode(answer, &a); err != nil {
-		m.locks.Internal().Report(r.Context(), lockcore.BadRecord{Err: err})
+		m.locks.Internal().Report(r.Context(), event.BadRecord{Err: err})
 		return busy
 	}
 	eachRun(w, func(outer *running) { outer.noEffect.Store(true) }) // an Idempotent around must not record it

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/errtext"
@@ -74,7 +75,7 @@ type Scope func(*http.Request) (string, error)
 // http.Pusher.
 //
 // The handler must write its response before it returns, and to the ResponseWriter that it gets. If
-// Idempotent sees that it does not, the Observer gets lockcore.Misconfigured, and slog an error,
+// Idempotent sees that it does not, the Observer gets event.Misconfigured, and slog an error,
 // once. gin, echo and fiber need an adapter, see docs/frameworks.md.
 //
 // The request's context is that of the lease. The client's disconnect does not cancel it (see
@@ -129,11 +130,11 @@ func (m *idempotent) serve(w http.ResponseWriter, r *http.Request, next http.Han
 // warn reports the errors that an operator should know to the Observer.
 func (m *idempotent) warn(r *http.Request, err error) {
 	misconfigured := func() {
-		m.locks.Internal().Report(r.Context(), lockcore.Misconfigured{Problem: err.Error()})
+		m.locks.Internal().Report(r.Context(), event.Misconfigured{Problem: err.Error()})
 	}
 	switch {
 	case errors.Is(err, errKeyMissing):
-		m.locks.Internal().Report(r.Context(), guard.NoKey{Name: m.Terms.Name})
+		m.locks.Internal().Report(r.Context(), event.NoKey{Name: m.Terms.Name})
 	case errors.Is(err, errNoScope):
 		m.noScope.Do(misconfigured)
 	case errors.Is(err, errBodyGone):
@@ -214,7 +215,7 @@ func (m *idempotent) once(w http.ResponseWriter, r *http.Request, next http.Hand
 func (m *idempotent) replay(w http.ResponseWriter, r *http.Request, stored guard.Result[response], err error) error {
 	switch {
 	case errors.As(err, new(*guard.RecordedError)): // this package records no errors
-		m.locks.Internal().Report(r.Context(), lockcore.BadRecord{Err: err})
+		m.locks.Internal().Report(r.Context(), event.BadRecord{Err: err})
 		return errtext.Wrap(lockcore.ErrRecord, err)
 	case err != nil && !errors.Is(err, guard.ErrNoResult):
 		return err
@@ -288,7 +289,7 @@ func (m *idempotent) afterPanic(run *running, rec *recorder) access.Panicked {
 func (m *idempotent) reportAround(r *http.Request) {
 	m.around.Do(func() {
 		slog.Error(errAround.Error())
-		m.locks.Internal().Report(context.WithoutCancel(r.Context()), lockcore.Misconfigured{Problem: errAround.Error()})
+		m.locks.Internal().Report(context.WithoutCancel(r.Context()), event.Misconfigured{Problem: errAround.Error()})
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
@@ -20,9 +21,9 @@ const frameworksPage = "docs/frameworks.md#http-frameworks"
 // wantMisconfigured checks that the Observer got one Misconfigured, which names the page.
 func (f *fixture) wantMisconfigured() {
 	f.t.Helper()
-	got := locktest.EventsOf[lockcore.Misconfigured](&f.events.Recorder)
+	got := locktest.EventsOf[event.Misconfigured](&f.events.Recorder)
 	if len(got) != 1 || !strings.Contains(got[0].Problem, frameworksPage) {
-		f.t.Errorf("got %v, want one lockcore.Misconfigured that names %s", got, frameworksPage)
+		f.t.Errorf("got %v, want one event.Misconfigured that names %s", got, frameworksPage)
 	}
 }
 

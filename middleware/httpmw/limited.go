@@ -62,7 +62,7 @@ func Limited(locks *lockcore.Locker, key KeyFunc, n int, o LimitedOptions) func(
 // LimitFunc returns the limit of a request, for example that of its tenant: 1 to 1,000,000, and at
 // least Terms.Weight. All requests of a key should have the same limit. It is called once per
 // request, from several goroutines, and must not read r.Body. If it returns an error or another
-// number, the response is 500, and the Observer gets guard.NoKey.
+// number, the response is 500, and the Observer gets event.NoKey.
 type LimitFunc func(r *http.Request) (int, error)
 
 // LimitedFunc is [Limited] with a limit that depends on the request. It panics if locks, key or

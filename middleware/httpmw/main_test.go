@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
@@ -66,7 +67,7 @@ func unstarted(t *testing.T, serve func(*lockcore.Locker) http.Handler) *fixture
 	if err := rdb.Ping(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	locks, err := lockcore.New(rdb, lockcore.Options{Observer: lockcore.Join(f.events, lookout.observer)})
+	locks, err := lockcore.New(rdb, lockcore.Options{Observer: event.Join(f.events, lookout.observer)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,17 +215,17 @@ type events struct {
 	waiting chan struct{} // hears of one Waiting, if there is room
 
 	mu sync.Mutex
-	on func(lockcore.Event) // called without the lock
+	on func(event.Event) // called without the lock
 }
 
 // hear makes Event call on for each later event.
-func (e *events) hear(on func(lockcore.Event)) {
+func (e *events) hear(on func(event.Event)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.on = on
 }
 
-func (e *events) Event(ctx context.Context, ev lockcore.Event) {
+func (e *events) Event(ctx context.Context, ev event.Event) {
 	e.Recorder.Event(ctx, ev)
 	e.mu.Lock()
 	on := e.on
@@ -232,7 +233,7 @@ func (e *events) Event(ctx context.Context, ev lockcore.Event) {
 	if on != nil {
 		on(ev)
 	}
-	if _, ok := ev.(lockcore.Waiting); ok {
+	if _, ok := ev.(event.Waiting); ok {
 		select {
 		case e.waiting <- struct{}{}:
 		default:
@@ -240,4 +241,4 @@ func (e *events) Event(ctx context.Context, ev lockcore.Event) {
 	}
 }
 
-func count[E lockcore.Event](e *events) int { return len(locktest.EventsOf[E](&e.Recorder)) }
+func count[E event.Event](e *events) int { return len(locktest.EventsOf[E](&e.Recorder)) }

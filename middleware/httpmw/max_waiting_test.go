@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
@@ -153,14 +154,14 @@ func TestMaxWaitingManyClients(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 		w.WriteHeader(http.StatusCreated)
 	})
-	f.events.hear(func(e lockcore.Event) { // events have the length of the queue, read under its mutex
+	f.events.hear(func(e event.Event) { // events have the length of the queue, read under its mutex
 		queue := 0
 		switch e := e.(type) {
-		case lockcore.Waiting:
+		case event.Waiting:
 			queue = e.Queue
-		case lockcore.Granted:
+		case event.Granted:
 			queue = e.Queue
-		case lockcore.Refused:
+		case event.Refused:
 			queue = e.Queue
 		}
 		for old := most.Load(); int64(queue) > old && !most.CompareAndSwap(old, int64(queue)); old = most.Load() {

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest"
-	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
@@ -129,7 +129,7 @@ func TestBadRecordIsRefused(t *testing.T) {
 			redistest.On(f.redis).Unfold(hash)
 			f.redis.HSet(hash, "r", spoil(f.redis.HGet(hash, "r")))
 			f.wantProblem(f.post("k"), 500, "record-unreadable")
-			if n := count[lockcore.BadRecord](f.events); n != 1 || runs != 1 {
+			if n := count[event.BadRecord](f.events); n != 1 || runs != 1 {
 				t.Errorf("counted %d, %d runs", n, runs)
 			}
 		})

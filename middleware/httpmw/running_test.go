@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
@@ -248,7 +249,7 @@ func TestPanicAtMostOnceLeavesTheOutcomeUnknown(t *testing.T) {
 	if s := a.header.Get("Retry-After"); s != "" {
 		t.Errorf("Retry-After is %q: want none, because a repetition does not help", s)
 	}
-	if err := f.locks.Clear(t.Context(), lockcore.KindOnce, key); err != nil {
+	if err := f.locks.Clear(t.Context(), event.KindOnce, key); err != nil {
 		t.Fatal(err)
 	}
 	f.wantRan(f.post("k"), 200)

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/process"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/proof/chaos"
@@ -285,7 +286,7 @@ func (p *slot) killForPermits() {
 	r := p.r
 	all := lockcore.Terms{Wait: lockcore.Forever, Weight: minLimit, Limit: minLimit}
 	r.settled("the permits are held", func() bool {
-		h, err := r.locks(0).Inspect(background(), lockcore.KindExclusive, p.name)
+		h, err := r.locks(0).Inspect(background(), event.KindExclusive, p.name)
 		return err == nil && len(h.Shares) == minLimit-1
 	})
 	granted := make(chan int64, 1)
@@ -300,7 +301,7 @@ func (p *slot) killForPermits() {
 		}
 	}()
 	r.settled("the test waits", func() bool {
-		h, err := r.locks(1).Inspect(background(), lockcore.KindExclusive, p.name)
+		h, err := r.locks(1).Inspect(background(), event.KindExclusive, p.name)
 		return err == nil && (h.Queue > 0 || len(granted) > 0)
 	})
 	time.Sleep(rand.N(lease / 3)) // at any moment between two renewals

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -272,15 +273,15 @@ func (w *worker) count(what string) {
 // observer counts what the calls do not see, writes down grants of once keys, and reaches points.
 type observer struct{ w *worker }
 
-func (observer) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
-func (observer) Traceparent(context.Context) string                                { return "" }
+func (observer) Start(ctx context.Context, _ event.Acquisition) context.Context { return ctx }
+func (observer) Traceparent(context.Context) string                             { return "" }
 
-func (o observer) Event(ctx context.Context, e lockcore.Event) {
+func (o observer) Event(ctx context.Context, e event.Event) {
 	key, once := ctx.Value(onceKey{}).(string)
 	switch e := e.(type) {
-	case lockcore.Waiting:
+	case event.Waiting:
 		o.w.reached(atWaiting, key)
-	case lockcore.Granted:
+	case event.Granted:
 		if e.Abandoned {
 			o.w.count("abandoned")
 		}
@@ -288,9 +289,9 @@ func (o observer) Event(ctx context.Context, e lockcore.Event) {
 			o.w.write(line{Op: opGranted, Key: key, Attempt: e.Attempt, TookOver: e.Abandoned})
 		}
 		o.w.reached(atGranted, key)
-	case lockcore.CompletionFailed:
+	case event.CompletionFailed:
 		o.w.count("unrecorded")
-	case lockcore.BadRecord:
+	case event.BadRecord:
 		o.w.fail("bad record", e.Err)
 	}
 }

@@ -31,8 +31,8 @@ func newChecker(keys int) *checker {
 }
 
 // round checks one round and forgets it.
-func (c *checker) round(events []event) {
-	byKey := map[int32][]*event{}
+func (c *checker) round(events []operation) {
+	byKey := map[int32][]*operation{}
 	for i := range events {
 		e := &events[i]
 		byKey[e.key] = append(byKey[e.key], e)
@@ -75,7 +75,7 @@ func (c *checker) init(key int32) state {
 	return state{}
 }
 
-func (c *checker) keep(key int32, events []*event, vague bool) {
+func (c *checker) keep(key int32, events []*operation, vague bool) {
 	if int(key) < len(c.keys) {
 		s := &c.keys[key]
 		for _, e := range events {
@@ -91,11 +91,11 @@ func (c *checker) keep(key int32, events []*event, vague bool) {
 }
 
 // history is all that happened to one key in one round.
-type history []*event
+type history []*operation
 
 // check returns what is wrong, or nothing, and whether a call got no reply.
 func (h history) check(init state, vague bool) (problem string, unanswered bool) {
-	slices.SortFunc(h, func(a, b *event) int { return cmp.Compare(a.call, b.call) })
+	slices.SortFunc(h, func(a, b *operation) int { return cmp.Compare(a.call, b.call) })
 	for _, e := range h {
 		vague = vague || e.answer == unknown || e.ret == never
 	}
@@ -119,7 +119,7 @@ func (h history) check(init state, vague bool) (problem string, unanswered bool)
 
 // link gives each grant the token before its own. It returns one whose token is not new. Shares may
 // have the token of another one.
-func (h history) link(init state) (again *event) {
+func (h history) link(init state) (again *operation) {
 	last, share, before := init.last, init.share, init.last
 	var grants history
 	for _, e := range h {
@@ -127,7 +127,7 @@ func (h history) link(init state) (again *event) {
 			grants = append(grants, e)
 		}
 	}
-	slices.SortFunc(grants, func(a, b *event) int { return cmp.Compare(a.token, b.token) })
+	slices.SortFunc(grants, func(a, b *operation) int { return cmp.Compare(a.token, b.token) })
 	for _, e := range grants {
 		switch {
 		case e.token > last:
@@ -147,7 +147,7 @@ func (h history) link(init state) (again *event) {
 func (h history) findLines(all bool) {
 	type end struct {
 		at int64
-		of *event
+		of *operation
 	}
 	var began []int64
 	var last, second []end // of the waits that had begun by then, the ends that come last

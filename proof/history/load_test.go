@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/proof/chaos"
 )
@@ -72,7 +73,7 @@ func (l *load) run(workers, ops, round int) {
 		wg.Wait()
 		l.ran += time.Since(begin)
 		begin = time.Now()
-		var events []event
+		var events []operation
 		for _, w := range all {
 			events = append(events, w.events...)
 		}
@@ -92,7 +93,7 @@ func (l *load) take() bool {
 }
 
 // sum counts what has been checked: then each grant knows the one before it.
-func (l *load) sum(events []event) {
+func (l *load) sum(events []operation) {
 	c := &l.count
 	for i := range events {
 		e := &events[i]
@@ -161,17 +162,17 @@ func (l *load) violations() []string {
 
 // Start makes the load, with Event and Traceparent, the Observer of its Lockers. It counts
 // renewals, and notes releases that got no reply.
-func (l *load) Start(ctx context.Context, _ lockcore.Acquisition) context.Context { return ctx }
+func (l *load) Start(ctx context.Context, _ event.Acquisition) context.Context { return ctx }
 
 // Traceparent returns "".
 func (l *load) Traceparent(context.Context) string { return "" }
 
 // Event is called by the goroutine of the worker for the release of its hold.
-func (l *load) Event(ctx context.Context, e lockcore.Event) {
+func (l *load) Event(ctx context.Context, e event.Event) {
 	switch e := e.(type) {
-	case lockcore.RenewPass:
+	case event.RenewPass:
 		l.renewals.Add(int64(e.Kept))
-	case lockcore.Released:
+	case event.Released:
 		if w, ok := ctx.Value(workerKey{}).(*worker); ok && e.Err != nil {
 			w.unanswered = true
 		}

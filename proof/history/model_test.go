@@ -26,7 +26,7 @@ func model(init state) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return init },
 		Step: func(s, in, _ any) (bool, any) {
-			next, ok := s.(state).step(in.(*event)) //nolint:errcheck,forcetypeassert // see operations
+			next, ok := s.(state).step(in.(*operation)) //nolint:errcheck,forcetypeassert // see operations
 			return ok, next
 		},
 		Hash: func(s any) uint64 {
@@ -37,7 +37,7 @@ func model(init state) porcupine.Model {
 }
 
 // step returns the state after e, and whether e may happen now.
-func (s state) step(e *event) (state, bool) {
+func (s state) step(e *operation) (state, bool) {
 	mine := s.holder == e.hold && e.hold != 0
 	switch e.what {
 	case acquire, try, claim:
@@ -74,7 +74,7 @@ func (s state) step(e *event) (state, bool) {
 
 // asked handles a call that requests the key. Tokens grow with each grant, so the grant before that
 // of e has the greatest token that is smaller.
-func (s state) asked(e *event) (state, bool) {
+func (s state) asked(e *operation) (state, bool) {
 	switch e.answer {
 	case yes:
 		ok := s.holder == 0 && !s.done && s.value == e.value

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -17,7 +18,7 @@ type worker struct {
 	*load
 	id         int16
 	locks      *lockcore.Locker
-	events     []event
+	events     []operation
 	unanswered bool // the end of the last hold got no reply
 }
 
@@ -68,13 +69,13 @@ func (w *worker) anyTerms(ctx context.Context) {
 	w.exclusive(ctx, key, t, false)
 }
 
-// begin returns the event of a call that is about to be made.
-func (w *worker) begin(k what, key, hold int32) event {
-	return event{what: k, key: key, hold: hold, worker: w.id, call: w.now()}
+// begin returns the operation of a call that is about to be made.
+func (w *worker) begin(k what, key, hold int32) operation {
+	return operation{what: k, key: key, hold: hold, worker: w.id, call: w.now()}
 }
 
 // end records the answer of the call.
-func (w *worker) end(e event, a answer) {
+func (w *worker) end(e operation, a answer) {
 	e.ret, e.answer = w.now(), a
 	if w.unanswered && (e.what == leave || e.what == complete) {
 		e.ret = never
@@ -132,7 +133,7 @@ func ended(ctx context.Context) bool {
 func (w *worker) revoke(ctx context.Context) {
 	key := w.key()
 	e := w.begin(revoke, int32(key), 0)
-	err := w.locks.Revoke(ctx, lockcore.KindExclusive, w.names[key])
+	err := w.locks.Revoke(ctx, event.KindExclusive, w.names[key])
 	if err != nil {
 		w.end(e, unknown)
 		return

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -98,27 +99,27 @@ type outcomeKey struct{}
 
 // outcome records the end of one call, as its Observer receives it.
 type outcome struct {
-	released atomic.Pointer[lockcore.Released]
+	released atomic.Pointer[event.Released]
 }
 
 // Start counts an attempt.
-func (n *node) Start(ctx context.Context, _ lockcore.Acquisition) context.Context {
+func (n *node) Start(ctx context.Context, _ event.Acquisition) context.Context {
 	n.started.Add(1)
 	return ctx
 }
 
 // Event counts the end of an attempt, and keeps how it was released.
-func (n *node) Event(ctx context.Context, e lockcore.Event) {
+func (n *node) Event(ctx context.Context, e event.Event) {
 	switch e := e.(type) {
-	case lockcore.Granted:
+	case event.Granted:
 		n.held.Add(1)
-	case lockcore.Released:
+	case event.Released:
 		n.held.Add(-1)
 		n.ended.Add(1)
 		if o, ok := ctx.Value(outcomeKey{}).(*outcome); ok {
 			o.released.Store(&e)
 		}
-	case lockcore.Refused, lockcore.Replayed:
+	case event.Refused, event.Replayed:
 		n.ended.Add(1)
 	}
 }

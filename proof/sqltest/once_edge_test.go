@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/fence"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/idempotency"
@@ -343,7 +344,7 @@ func TestOnceGolden(t *testing.T) {
 		t.Error(err)
 	}
 	for key, want := range golden {
-		seen, err := locks.Inspect(t.Context(), lockcore.KindOnce, key, lockcore.WithRecord)
+		seen, err := locks.Inspect(t.Context(), event.KindOnce, key, lockcore.WithRecord)
 		if err != nil || seen.Record == nil || string(seen.Record.Data) != want {
 			t.Errorf("guard, %s: %+v, %v", key, seen.Record, err)
 		}

@@ -30,7 +30,7 @@
 // The package is for programs without OpenTelemetry, and does not import it. To use both, join the
 // Observers:
 //
-//	lockcore.Options{Observer: lockcore.Join(traces, slogobs.New(slog.Default(), slogobs.Options{}))}
+//	lockcore.Options{Observer: event.Join(traces, slogobs.New(slog.Default(), slogobs.Options{}))}
 //
 // # Records
 //
@@ -79,8 +79,8 @@
 //   - waited, held, queue, token, attempt, renewals, outcome, cause, leases, problem, error_class,
 //     error
 //   - for parked tasks: tasks, the number of parked tasks of the key; oldest, the age of the oldest
-//   - for parked: before, again and delay; for unparked: parked; see guard.Parked and
-//     guard.Unparked
+//   - for parked: before, again and delay; for unparked: parked; see event.Parked and
+//     event.Unparked
 //
 // The records of a call are logged with its ctx, so a slog.Handler can add trace IDs.
 //

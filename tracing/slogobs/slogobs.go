@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -31,7 +31,7 @@ type Options struct {
 // New returns an Observer for [lockcore.Options] that writes the records in the documentation of
 // this package to l. If l is nil, it writes to the slog.Default() of the time of the call. One
 // Observer can serve any number of Lockers.
-func New(l *slog.Logger, o Options) lockcore.Observer {
+func New(l *slog.Logger, o Options) event.Observer {
 	if l == nil {
 		l = slog.Default()
 	}
@@ -54,12 +54,12 @@ type count struct {
 	written, suppressed int
 }
 
-// attemptKey contains the observer, so two Observers on one Locker (lockcore.Join) each find their
+// attemptKey contains the observer, so two Observers on one Locker (event.Join) each find their
 // own attempt.
 type attemptKey struct{ *observer }
 
 // Start stores the attempt in ctx for the events.
-func (o *observer) Start(ctx context.Context, a lockcore.Acquisition) context.Context {
+func (o *observer) Start(ctx context.Context, a event.Acquisition) context.Context {
 	return context.WithValue(ctx, attemptKey{o}, &a)
 }
 
@@ -67,33 +67,33 @@ func (o *observer) Start(ctx context.Context, a lockcore.Acquisition) context.Co
 func (o *observer) Traceparent(context.Context) string { return "" }
 
 // Event writes at most one record.
-func (o *observer) Event(ctx context.Context, e lockcore.Event) {
-	a, _ := ctx.Value(attemptKey{o}).(*lockcore.Acquisition)
+func (o *observer) Event(ctx context.Context, e event.Event) {
+	a, _ := ctx.Value(attemptKey{o}).(*event.Acquisition)
 	switch e := e.(type) {
-	case guard.ConflictLost:
+	case event.ConflictLost:
 		o.write(ctx, nil, slog.LevelError, "job lost to a conflict", slog.String("name", e.Name), holder(nil, e.Holder))
-	case guard.NoKey:
+	case event.NoKey:
 		o.write(ctx, nil, slog.LevelWarn, "no key or limit", slog.String("name", e.Name))
-	case guard.PayloadDiffers:
-		o.write(ctx, &lockcore.Acquisition{Kind: lockcore.KindOnce, Name: e.Name, Key: e.Key}, slog.LevelWarn, "another payload")
-	case guard.TickAbandoned:
-		o.write(ctx, &lockcore.Acquisition{Kind: lockcore.KindOnce, Name: e.Name, Key: e.Key}, slog.LevelError, "tick abandoned", holder(nil, e.Holder))
-	case guard.Parked:
-		o.write(ctx, &lockcore.Acquisition{Kind: e.Kind, Name: e.Name, Key: e.Key}, slog.LevelDebug, "parked",
+	case event.PayloadDiffers:
+		o.write(ctx, &event.Acquisition{Kind: event.KindOnce, Name: e.Name, Key: e.Key}, slog.LevelWarn, "another payload")
+	case event.TickAbandoned:
+		o.write(ctx, &event.Acquisition{Kind: event.KindOnce, Name: e.Name, Key: e.Key}, slog.LevelError, "tick abandoned", holder(nil, e.Holder))
+	case event.Parked:
+		o.write(ctx, &event.Acquisition{Kind: e.Kind, Name: e.Name, Key: e.Key}, slog.LevelDebug, "parked",
 			slog.Bool("again", e.Again), slog.Int("before", e.Before), slog.Int("tasks", e.Count), slog.Duration("oldest", e.Oldest), slog.Duration("delay", e.Delay))
-	case guard.Unparked:
-		o.write(ctx, &lockcore.Acquisition{Kind: e.Kind, Name: e.Name, Key: e.Key}, slog.LevelDebug, "unparked",
+	case event.Unparked:
+		o.write(ctx, &event.Acquisition{Kind: e.Kind, Name: e.Name, Key: e.Key}, slog.LevelDebug, "unparked",
 			slog.Duration("parked", e.Parked), slog.Int("tasks", e.Count), slog.Duration("oldest", e.Oldest))
-	case guard.RerunSkipped:
-		o.write(ctx, &lockcore.Acquisition{Kind: e.Kind, Name: e.Name, Key: e.Key}, slog.LevelWarn, "rerun skipped", slog.Duration("completed", e.Completed))
-	case lockcore.CleanupFailed:
+	case event.RerunSkipped:
+		o.write(ctx, &event.Acquisition{Kind: e.Kind, Name: e.Name, Key: e.Key}, slog.LevelWarn, "rerun skipped", slog.Duration("completed", e.Completed))
+	case event.CleanupFailed:
 		o.write(ctx, nil, slog.LevelWarn, "cleanup failed", slog.Int("leases", e.N), o.problem(nil, e.Err))
-	case lockcore.ForceCleared:
-		o.write(ctx, &lockcore.Acquisition{Kind: e.Kind, Key: e.Key}, slog.LevelWarn, "lease ended by force",
+	case event.ForceCleared:
+		o.write(ctx, &event.Acquisition{Kind: e.Kind, Key: e.Key}, slog.LevelWarn, "lease ended by force",
 			holder(nil, e.Holder), slog.Int64("token", e.Token), slog.Bool("even_alive", e.EvenAlive))
-	case lockcore.Misconfigured:
+	case event.Misconfigured:
 		o.write(ctx, nil, slog.LevelError, "misconfigured", slog.String("problem", e.Problem))
-	case lockcore.BadRecord:
+	case event.BadRecord:
 		o.write(ctx, a, slog.LevelError, "record does not decode", o.problem(a, e.Err))
 	default:
 		if a != nil { // else another Observer has started the attempt
@@ -102,40 +102,40 @@ func (o *observer) Event(ctx context.Context, e lockcore.Event) {
 	}
 }
 
-func (o *observer) ofAttempt(ctx context.Context, a *lockcore.Acquisition, e lockcore.Event) {
+func (o *observer) ofAttempt(ctx context.Context, a *event.Acquisition, e event.Event) {
 	switch e := e.(type) {
-	case lockcore.Waiting:
+	case event.Waiting:
 		o.write(ctx, a, slog.LevelDebug, "waiting", slog.Int("queue", e.Queue), holder(a, e.Holder))
-	case lockcore.Granted:
+	case event.Granted:
 		level, message := slog.LevelDebug, "granted"
-		if e.Abandoned && a.Kind == lockcore.KindOnce { // the work of an exclusive key has no record
+		if e.Abandoned && a.Kind == event.KindOnce { // the work of an exclusive key has no record
 			level, message = slog.LevelWarn, "took over"
 		}
 		o.write(ctx, a, level, message, slog.Duration("waited", e.Waited), slog.Int64("token", e.Token), slog.Int("attempt", e.Attempt))
-	case lockcore.Refused:
+	case event.Refused:
 		o.refused(ctx, a, e)
-	case lockcore.Replayed:
+	case event.Replayed:
 		o.write(ctx, a, slog.LevelDebug, "replayed", slog.Duration("waited", e.Waited), slog.Int("attempt", e.Attempt))
-	case lockcore.RenewFailed:
+	case event.RenewFailed:
 		o.write(ctx, a, slog.LevelWarn, "renewal failed", o.problem(a, e.Err))
-	case lockcore.Lost:
+	case event.Lost:
 		level, message := slog.LevelWarn, "lease ended early"
 		if errors.Is(e.Cause, lockcore.ErrLost) {
 			level, message = slog.LevelError, "lease lost"
 		}
 		o.write(ctx, a, level, message, slog.String("cause", class(e.Cause)))
-	case lockcore.Overrun:
+	case event.Overrun:
 		o.write(ctx, a, slog.LevelWarn, "handler ignores its context", slog.String("cause", class(e.Cause)))
-	case lockcore.Released:
+	case event.Released:
 		o.released(ctx, a, e)
-	case lockcore.CompletionFailed:
+	case event.CompletionFailed:
 		o.write(ctx, a, slog.LevelError, "record not stored", o.problem(a, e.Err))
-	case lockcore.CompletionStored:
+	case event.CompletionStored:
 		o.write(ctx, a, slog.LevelInfo, "record stored late")
 	}
 }
 
-func (o *observer) refused(ctx context.Context, a *lockcore.Acquisition, e lockcore.Refused) {
+func (o *observer) refused(ctx context.Context, a *event.Acquisition, e event.Refused) {
 	why := class(e.Err)
 	if why == "lost" || why == "revoked" { // only of Adopt
 		why = "bad_ticket"
@@ -166,7 +166,7 @@ func (o *observer) refused(ctx context.Context, a *lockcore.Acquisition, e lockc
 
 // released writes the record of a Released. A loss and a failed completion have records of their
 // own events, so here they do not raise the level.
-func (o *observer) released(ctx context.Context, a *lockcore.Acquisition, e lockcore.Released) {
+func (o *observer) released(ctx context.Context, a *event.Acquisition, e event.Released) {
 	level, message := slog.LevelDebug, "released"
 	attrs := []slog.Attr{slog.Duration("held", e.Held), slog.Int("renewals", e.Renewals)}
 	switch {
@@ -189,7 +189,7 @@ func (o *observer) released(ctx context.Context, a *lockcore.Acquisition, e lock
 }
 
 // write writes a record, unless its level is not enabled or admit refuses it.
-func (o *observer) write(ctx context.Context, a *lockcore.Acquisition, level slog.Level, message string, attrs ...slog.Attr) {
+func (o *observer) write(ctx context.Context, a *event.Acquisition, level slog.Level, message string, attrs ...slog.Attr) {
 	if !o.log.Enabled(ctx, level) {
 		return
 	}
@@ -243,7 +243,7 @@ func (o *observer) admit(l line) (suppressed int, ok bool) {
 
 // problem returns the attribute for an error: its text without the key, or its class if the key is
 // not known.
-func (o *observer) problem(a *lockcore.Acquisition, err error) slog.Attr {
+func (o *observer) problem(a *event.Acquisition, err error) slog.Attr {
 	switch {
 	case err == nil:
 		return slog.String("error", "")
@@ -262,8 +262,8 @@ func (o *observer) problem(a *lockcore.Acquisition, err error) slog.Attr {
 
 // holder returns the attributes for a holder, as a group without a name: a slog.Handler writes them
 // without nesting, and omits an empty one.
-func holder(a *lockcore.Acquisition, h lockcore.Holder) slog.Attr {
-	if h == (lockcore.Holder{}) {
+func holder(a *event.Acquisition, h event.Holder) slog.Attr {
+	if h == (event.Holder{}) {
 		return slog.Attr{}
 	}
 	attrs := []slog.Attr{slog.String("holder", h.String())}

@@ -14,58 +14,58 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/tracing/slogobs"
 )
 
 const canary = "iban-DE02-7f3a"
 
-var charge = lockcore.Acquisition{Kind: lockcore.KindOnce, Name: "charge", Key: canary}
+var charge = event.Acquisition{Kind: event.KindOnce, Name: "charge", Key: canary}
 
 // events has one event of each type, with the level and the message of its record. The text of each
 // error contains the key.
 var events = []struct {
-	event   lockcore.Event
+	event   event.Event
 	level   string
 	message string
 }{
-	{lockcore.Waiting{Holder: lockcore.Holder{Host: "h", Task: "t"}, Queue: 2}, "DEBUG", "waiting"},
-	{lockcore.Granted{Token: 7}, "DEBUG", "granted"},
-	{lockcore.Granted{Abandoned: true}, "WARN", "took over"},
-	{lockcore.Refused{Err: &lockcore.BusyError{Key: canary}}, "INFO", "refused"},
-	{lockcore.Refused{Err: lockcore.ErrClosed}, "INFO", "refused"},
-	{lockcore.Refused{Err: fmt.Errorf("%w: %w", lockcore.ErrNotRun, context.Canceled)}, "DEBUG", "refused"},
-	{lockcore.Refused{Err: &lockcore.MismatchError{Key: canary}}, "WARN", "refused"},
-	{lockcore.Refused{Err: &lockcore.AbandonedError{Key: canary}}, "ERROR", "refused"},
-	{lockcore.Refused{Err: fmt.Errorf("%w: OOM %s", lockcore.ErrUnavailable, canary)}, "ERROR", "refused"},
-	{lockcore.Refused{Err: fmt.Errorf("%w: %q", lockcore.ErrRecord, canary)}, "ERROR", "refused"},
-	{lockcore.Replayed{Attempt: 1}, "DEBUG", "replayed"},
-	{lockcore.RenewFailed{Err: fmt.Errorf("%w: %q", lockcore.ErrUnavailable, canary)}, "WARN", "renewal failed"},
-	{lockcore.Lost{Cause: lockcore.ErrLost}, "ERROR", "lease lost"},
-	{lockcore.Lost{Cause: lockcore.ErrMaxHold}, "WARN", "lease ended early"},
-	{lockcore.Overrun{Cause: lockcore.ErrMaxHold}, "WARN", "handler ignores its context"},
-	{lockcore.Released{}, "DEBUG", "released"},
-	{lockcore.Released{Lost: lockcore.ErrLost}, "DEBUG", "released"},
-	{lockcore.Released{Abandoned: true}, "ERROR", "outcome unknown"},
-	{lockcore.Released{Failed: errors.New(canary)}, "DEBUG", "handler failed"},
-	{lockcore.Released{Failed: &lockcore.BusyError{Key: canary}}, "DEBUG", "released"},
-	{lockcore.Released{Failed: &lockcore.BusyError{Key: canary}, Completed: true}, "DEBUG", "handler failed"},
-	{lockcore.Released{Err: lockcore.ErrUnavailable}, "INFO", "release failed"},
-	{lockcore.Released{Err: lockcore.ErrUnavailable, Completed: true}, "DEBUG", "released"},
-	{lockcore.CompletionFailed{Err: lockcore.ErrUnavailable}, "ERROR", "record not stored"},
-	{lockcore.CompletionStored{}, "INFO", "record stored late"},
-	{guard.ConflictLost{Name: "charge"}, "ERROR", "job lost to a conflict"},
-	{guard.NoKey{Name: "charge"}, "WARN", "no key or limit"},
-	{guard.PayloadDiffers{Name: "charge", Key: canary}, "WARN", "another payload"},
-	{guard.TickAbandoned{Name: "charge", Key: canary, Holder: lockcore.Holder{Host: "db7"}}, "ERROR", "tick abandoned"},
-	{guard.Parked{Name: "charge", Kind: lockcore.KindOnce, Key: canary, Count: 2, Delay: time.Minute}, "DEBUG", "parked"},
-	{guard.Unparked{Name: "charge", Kind: lockcore.KindOnce, Key: canary, Parked: time.Minute}, "DEBUG", "unparked"},
-	{guard.RerunSkipped{Name: "charge", Kind: lockcore.KindOnce, Key: canary, Completed: time.Second}, "WARN", "rerun skipped"},
-	{lockcore.CleanupFailed{N: 2, Err: fmt.Errorf("%w: %q", lockcore.ErrUnavailable, canary)}, "WARN", "cleanup failed"},
-	{lockcore.ForceCleared{Kind: lockcore.KindOnce, Key: canary, Token: 7, EvenAlive: true}, "WARN", "lease ended by force"},
-	{lockcore.Misconfigured{Problem: "no Configure"}, "ERROR", "misconfigured"},
-	{lockcore.BadRecord{Err: fmt.Errorf("%w: %q", lockcore.ErrRecord, canary)}, "ERROR", "record does not decode"},
+	{event.Waiting{Holder: event.Holder{Host: "h", Task: "t"}, Queue: 2}, "DEBUG", "waiting"},
+	{event.Granted{Token: 7}, "DEBUG", "granted"},
+	{event.Granted{Abandoned: true}, "WARN", "took over"},
+	{event.Refused{Err: &lockcore.BusyError{Key: canary}}, "INFO", "refused"},
+	{event.Refused{Err: lockcore.ErrClosed}, "INFO", "refused"},
+	{event.Refused{Err: fmt.Errorf("%w: %w", lockcore.ErrNotRun, context.Canceled)}, "DEBUG", "refused"},
+	{event.Refused{Err: &lockcore.MismatchError{Key: canary}}, "WARN", "refused"},
+	{event.Refused{Err: &lockcore.AbandonedError{Key: canary}}, "ERROR", "refused"},
+	{event.Refused{Err: fmt.Errorf("%w: OOM %s", lockcore.ErrUnavailable, canary)}, "ERROR", "refused"},
+	{event.Refused{Err: fmt.Errorf("%w: %q", lockcore.ErrRecord, canary)}, "ERROR", "refused"},
+	{event.Replayed{Attempt: 1}, "DEBUG", "replayed"},
+	{event.RenewFailed{Err: fmt.Errorf("%w: %q", lockcore.ErrUnavailable, canary)}, "WARN", "renewal failed"},
+	{event.Lost{Cause: lockcore.ErrLost}, "ERROR", "lease lost"},
+	{event.Lost{Cause: lockcore.ErrMaxHold}, "WARN", "lease ended early"},
+	{event.Overrun{Cause: lockcore.ErrMaxHold}, "WARN", "handler ignores its context"},
+	{event.Released{}, "DEBUG", "released"},
+	{event.Released{Lost: lockcore.ErrLost}, "DEBUG", "released"},
+	{event.Released{Abandoned: true}, "ERROR", "outcome unknown"},
+	{event.Released{Failed: errors.New(canary)}, "DEBUG", "handler failed"},
+	{event.Released{Failed: &lockcore.BusyError{Key: canary}}, "DEBUG", "released"},
+	{event.Released{Failed: &lockcore.BusyError{Key: canary}, Completed: true}, "DEBUG", "handler failed"},
+	{event.Released{Err: lockcore.ErrUnavailable}, "INFO", "release failed"},
+	{event.Released{Err: lockcore.ErrUnavailable, Completed: true}, "DEBUG", "released"},
+	{event.CompletionFailed{Err: lockcore.ErrUnavailable}, "ERROR", "record not stored"},
+	{event.CompletionStored{}, "INFO", "record stored late"},
+	{event.ConflictLost{Name: "charge"}, "ERROR", "job lost to a conflict"},
+	{event.NoKey{Name: "charge"}, "WARN", "no key or limit"},
+	{event.PayloadDiffers{Name: "charge", Key: canary}, "WARN", "another payload"},
+	{event.TickAbandoned{Name: "charge", Key: canary, Holder: event.Holder{Host: "db7"}}, "ERROR", "tick abandoned"},
+	{event.Parked{Name: "charge", Kind: event.KindOnce, Key: canary, Count: 2, Delay: time.Minute}, "DEBUG", "parked"},
+	{event.Unparked{Name: "charge", Kind: event.KindOnce, Key: canary, Parked: time.Minute}, "DEBUG", "unparked"},
+	{event.RerunSkipped{Name: "charge", Kind: event.KindOnce, Key: canary, Completed: time.Second}, "WARN", "rerun skipped"},
+	{event.CleanupFailed{N: 2, Err: fmt.Errorf("%w: %q", lockcore.ErrUnavailable, canary)}, "WARN", "cleanup failed"},
+	{event.ForceCleared{Kind: event.KindOnce, Key: canary, Token: 7, EvenAlive: true}, "WARN", "lease ended by force"},
+	{event.Misconfigured{Problem: "no Configure"}, "ERROR", "misconfigured"},
+	{event.BadRecord{Err: fmt.Errorf("%w: %q", lockcore.ErrRecord, canary)}, "ERROR", "record does not decode"},
 }
 
 func logger(w *bytes.Buffer) *slog.Logger {
@@ -101,15 +101,15 @@ func TestRecords(t *testing.T) {
 // The records of Parked and Unparked contain all fields of the event.
 func TestParkedTasks(t *testing.T) {
 	for _, tt := range []struct {
-		event lockcore.Event
+		event event.Event
 		want  map[string]any
 	}{
 		{
-			guard.Parked{Name: "account", Kind: lockcore.KindExclusive, Key: "account:42", Again: true, Before: 1, Count: 3, Oldest: 4, Delay: 5},
+			event.Parked{Name: "account", Kind: event.KindExclusive, Key: "account:42", Again: true, Before: 1, Count: 3, Oldest: 4, Delay: 5},
 			map[string]any{"level": "DEBUG", "msg": "holdfast: parked", "again": true, "before": 1.0, "tasks": 3.0, "oldest": 4.0, "delay": 5.0},
 		},
 		{
-			guard.Unparked{Name: "account", Kind: lockcore.KindExclusive, Key: "account:42", Parked: 6, Count: 3, Oldest: 4},
+			event.Unparked{Name: "account", Kind: event.KindExclusive, Key: "account:42", Parked: 6, Count: 3, Oldest: 4},
 			map[string]any{"level": "DEBUG", "msg": "holdfast: unparked", "parked": 6.0, "tasks": 3.0, "oldest": 4.0},
 		},
 	} {
@@ -131,23 +131,23 @@ func TestParkedTasks(t *testing.T) {
 // Other records name no Locker.
 func TestLockersBesideTheHolder(t *testing.T) {
 	const own, other = "0b6c6d3e-8f7a-4f0e-9a34-5f0a4a0f3c11", "c3a1b7e4-51d0-4d0c-8a52-0d7a8c6f9b22"
-	h := lockcore.Holder{Locker: other, Host: "db7", PID: 1}
+	h := event.Holder{Locker: other, Host: "db7", PID: 1}
 	for _, tt := range []struct {
-		event             lockcore.Event
+		event             event.Event
 		holder, of, maker any
 	}{
-		{lockcore.Waiting{Holder: h}, "db7/1", other, own},
-		{lockcore.Refused{Err: &lockcore.BusyError{Holder: h}}, "db7/1", other, own},
-		{lockcore.Refused{Err: &lockcore.AbandonedError{Holder: h}}, "db7/1", other, own},
-		{lockcore.Refused{Err: &lockcore.BusyError{}}, nil, nil, nil},
-		{guard.ConflictLost{Holder: h}, "db7/1", other, nil},
-		{guard.TickAbandoned{Holder: lockcore.Holder{Host: "db7", PID: 1}}, "db7/1", nil, nil},
-		{lockcore.ForceCleared{Holder: h}, "db7/1", other, nil},
-		{lockcore.Granted{Token: 7}, nil, nil, nil},
+		{event.Waiting{Holder: h}, "db7/1", other, own},
+		{event.Refused{Err: &lockcore.BusyError{Holder: h}}, "db7/1", other, own},
+		{event.Refused{Err: &lockcore.AbandonedError{Holder: h}}, "db7/1", other, own},
+		{event.Refused{Err: &lockcore.BusyError{}}, nil, nil, nil},
+		{event.ConflictLost{Holder: h}, "db7/1", other, nil},
+		{event.TickAbandoned{Holder: event.Holder{Host: "db7", PID: 1}}, "db7/1", nil, nil},
+		{event.ForceCleared{Holder: h}, "db7/1", other, nil},
+		{event.Granted{Token: 7}, nil, nil, nil},
 	} {
 		var out bytes.Buffer
 		o := slogobs.New(logger(&out), slogobs.Options{})
-		ctx := o.Start(t.Context(), lockcore.Acquisition{Kind: lockcore.KindOnce, Key: canary, Backend: "redis", Locker: own})
+		ctx := o.Start(t.Context(), event.Acquisition{Kind: event.KindOnce, Key: canary, Backend: "redis", Locker: own})
 		o.Event(ctx, tt.event)
 		var record map[string]any
 		if err := json.Unmarshal(out.Bytes(), &record); err != nil {
@@ -163,13 +163,13 @@ func TestLockersBesideTheHolder(t *testing.T) {
 func TestWithoutAnAttempt(t *testing.T) {
 	var out bytes.Buffer
 	o := slogobs.New(logger(&out), slogobs.Options{})
-	for _, e := range []lockcore.Event{nil, lockcore.RenewPass{Failed: 3}, lockcore.Granted{}, lockcore.Released{}, lockcore.Refused{}} {
+	for _, e := range []event.Event{nil, event.RenewPass{Failed: 3}, event.Granted{}, event.Released{}, event.Refused{}} {
 		o.Event(t.Context(), e)
 	}
 	if out.Len() != 0 {
 		t.Errorf("written: %s", out.String())
 	}
-	o.Event(t.Context(), lockcore.BadRecord{Err: fmt.Errorf("%w: %q", lockcore.ErrRecord, canary)})
+	o.Event(t.Context(), event.BadRecord{Err: fmt.Errorf("%w: %q", lockcore.ErrRecord, canary)})
 	if s := out.String(); strings.Contains(s, canary) || !strings.Contains(s, "bad_record") {
 		t.Errorf("written: %s", s)
 	}
@@ -183,16 +183,16 @@ func TestNoiseIsBounded(t *testing.T) {
 		o := slogobs.New(logger(&out), slogobs.Options{})
 		ctx := o.Start(t.Context(), charge)
 		for range 10_000 {
-			o.Event(ctx, lockcore.RenewFailed{Err: lockcore.ErrUnavailable})
+			o.Event(ctx, event.RenewFailed{Err: lockcore.ErrUnavailable})
 		}
 		if n := strings.Count(out.String(), "\n"); n != 10 {
 			t.Errorf("%d records, want 10", n)
 		}
-		other := o.Start(t.Context(), lockcore.Acquisition{Name: "report"})
-		o.Event(other, lockcore.RenewFailed{Err: lockcore.ErrUnavailable})
+		other := o.Start(t.Context(), event.Acquisition{Name: "report"})
+		o.Event(other, event.RenewFailed{Err: lockcore.ErrUnavailable})
 		time.Sleep(time.Second)
 		out.Reset()
-		o.Event(ctx, lockcore.RenewFailed{Err: lockcore.ErrUnavailable})
+		o.Event(ctx, event.RenewFailed{Err: lockcore.ErrUnavailable})
 		if !strings.Contains(out.String(), `"suppressed":9990`) {
 			t.Errorf("after a second: %s", out.String())
 		}

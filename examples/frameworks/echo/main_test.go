@@ -9,6 +9,7 @@ import (
 	"github.com/labstack/echo/v5"
 	"github.com/labstack/echo/v5/middleware"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/examples/frameworks/bank"
 	"github.com/holdfast-go/holdfast/examples/frameworks/internal/contract"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -61,7 +62,7 @@ func TestWrapMiddleware(t *testing.T) {
 	if a := p.Post("/wrapped", "k", ""); a.Status != 200 || a.Body != "" {
 		t.Errorf("got %+v: this version of echo needs no adapter", a)
 	}
-	if n := len(locktest.EventsOf[lockcore.Misconfigured](p.Events)); n != 1 {
+	if n := len(locktest.EventsOf[event.Misconfigured](p.Events)); n != 1 {
 		t.Errorf("reported %d times", n)
 	}
 	p.WantReplay(p.Post("/adapted", "k", ""), p.Post("/adapted", "k", ""), 402)

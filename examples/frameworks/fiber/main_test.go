@@ -9,6 +9,7 @@ import (
 	"github.com/gofiber/fiber/v3"
 	"github.com/gofiber/fiber/v3/middleware/adaptor"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/examples/frameworks/bank"
 	"github.com/holdfast-go/holdfast/examples/frameworks/internal/contract"
 	"github.com/holdfast-go/holdfast/guard"
@@ -57,7 +58,7 @@ func TestHTTPMiddleware(t *testing.T) {
 	app := fiber.New()
 	app.Post("/x", adaptor.HTTPMiddleware(httpmw.Idempotent(locks, bank.Merchant, httpmw.IdempotentOptions{})), adaptor.HTTPMiddleware(alone), func(c fiber.Ctx) error {
 		runs++
-		if info, err := locks.Inspect(c.Context(), lockcore.KindExclusive, "account:7"); err != nil || info.State == lockcore.StateFree {
+		if info, err := locks.Inspect(c.Context(), event.KindExclusive, "account:7"); err != nil || info.State == lockcore.StateFree {
 			unguarded++
 		}
 		return c.Status(http.StatusCreated).SendString("made")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/examples/frameworks/bank"
 	"github.com/holdfast-go/holdfast/examples/frameworks/internal/contract"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -148,7 +149,7 @@ func TestWithoutAdapter(t *testing.T) {
 	if a := p.Post("/x", "k", ""); a.Status != 409 || a.Replayed || runs.Load() != 1 {
 		t.Errorf("the repeat got %+v after %d runs", a, runs.Load())
 	}
-	if n := len(locktest.EventsOf[lockcore.Misconfigured](p.Events)); n != 1 {
+	if n := len(locktest.EventsOf[event.Misconfigured](p.Events)); n != 1 {
 		t.Errorf("reported %d times", n)
 	}
 }

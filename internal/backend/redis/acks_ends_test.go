@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -53,8 +54,8 @@ func TestReplicaAcksRecord(t *testing.T) {
 				t.Errorf("a replay: %v, %v", rec, err)
 			}
 			if !heals {
-				eventually(t, "the failed completion is reported", func() bool { return len(locktest.EventsOf[lockcore.CompletionFailed](heard)) > 0 })
-				err := locktest.EventsOf[lockcore.CompletionFailed](heard)[0].Err
+				eventually(t, "the failed completion is reported", func() bool { return len(locktest.EventsOf[event.CompletionFailed](heard)) > 0 })
+				err := locktest.EventsOf[event.CompletionFailed](heard)[0].Err
 				if !errors.Is(err, lockcore.ErrReplicaAcks) && !errors.Is(err, os.ErrDeadlineExceeded) { // a slow machine may not read the last reply in time
 					t.Errorf("reported: %v", err)
 				}
@@ -69,7 +70,7 @@ func TestReplicaAcksRecord(t *testing.T) {
 			if _, rec, err := p.on(p.replica, 0).Claim(t.Context(), "k", lockcore.Claim{}); err != nil || rec == nil {
 				t.Errorf("on the promoted replica: %v, %v", rec, err)
 			}
-			if failed := locktest.EventsOf[lockcore.CompletionFailed](heard); len(failed) > 0 {
+			if failed := locktest.EventsOf[event.CompletionFailed](heard); len(failed) > 0 {
 				t.Error(failed)
 			}
 		})
@@ -237,7 +238,7 @@ func TestReplicaAcksCluster(t *testing.T) {
 
 // renewals returns how many renewals have kept a lease, and how many have failed.
 func renewals(r *locktest.Recorder) (kept, failed int) {
-	for _, e := range locktest.EventsOf[lockcore.RenewPass](r) {
+	for _, e := range locktest.EventsOf[event.RenewPass](r) {
 		kept, failed = kept+e.Kept, failed+e.Failed
 	}
 	return kept, failed

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -190,7 +191,7 @@ func TestReplicaAcksManyRecords(t *testing.T) {
 		if err := le.Release(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if h, err := witness.Inspect(t.Context(), lockcore.KindExclusive, fmt.Sprint("x", i)); err != nil || h.State != lockcore.StateFree {
+		if h, err := witness.Inspect(t.Context(), event.KindExclusive, fmt.Sprint("x", i)); err != nil || h.State != lockcore.StateFree {
 			t.Errorf("after its release x%d is %v, %v", i, h.State, err)
 		}
 	}

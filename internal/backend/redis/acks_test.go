@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -176,7 +177,7 @@ func TestReplicaAcksRefuse(t *testing.T) {
 		refusedFor(t, err, 0, 1)
 	}
 	eventually(t, "the key is free", func() bool {
-		h, err := witness.Inspect(t.Context(), lockcore.KindExclusive, "k")
+		h, err := witness.Inspect(t.Context(), event.KindExclusive, "k")
 		return err == nil && h.State == lockcore.StateFree
 	})
 	p.link.Heal()

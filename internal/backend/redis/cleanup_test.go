@@ -17,6 +17,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	redisbackend "github.com/holdfast-go/holdfast/internal/backend/redis"
 	"github.com/holdfast-go/holdfast/internal/backend/redis/cleanup"
@@ -30,7 +31,7 @@ import (
 
 // dropped returns how many cleanups the Locker has given up, and the last error.
 func dropped(r *locktest.Recorder) (n int, err error) {
-	for _, e := range locktest.EventsOf[lockcore.CleanupFailed](r) {
+	for _, e := range locktest.EventsOf[event.CleanupFailed](r) {
 		n, err = n+e.N, e.Err
 	}
 	return n, err
@@ -42,7 +43,7 @@ func waitingIn(t *testing.T, rdb redis.UniversalClient, keys []string) (n int64)
 	pipe := rdb.Pipeline()
 	var all []*redis.IntCmd
 	for _, key := range keys {
-		all = append(all, pipe.ZCard(t.Context(), storedNames(lockcore.KindExclusive, key)[1]))
+		all = append(all, pipe.ZCard(t.Context(), storedNames(event.KindExclusive, key)[1]))
 	}
 	if _, err := pipe.Exec(t.Context()); err != nil {
 		t.Fatal(err)
@@ -97,7 +98,7 @@ func handOver(t *testing.T, held map[string]*lockcore.Lease, keys []string, next
 	}
 	eventually(t, "waiters", func() bool {
 		for _, key := range keys {
-			h, err := next.Inspect(t.Context(), lockcore.KindExclusive, key)
+			h, err := next.Inspect(t.Context(), event.KindExclusive, key)
 			if err != nil || h.Queue < 1 || before != nil && h.Queue < 2 {
 				return false
 			}
@@ -393,7 +394,7 @@ func TestCleanupBound(t *testing.T) {
 			t.Error(err)
 		}
 		time.Sleep(10 * time.Second)
-		if h, err := l.Inspect(t.Context(), lockcore.KindExclusive, "held"); err != nil || h.State != lockcore.StateFree {
+		if h, err := l.Inspect(t.Context(), event.KindExclusive, "held"); err != nil || h.State != lockcore.StateFree {
 			t.Errorf("the key released while Redis was unavailable: %+v, %v", h, err)
 		}
 		if n, _ := dropped(obs); n != 0 || cleanups(l) != 0 {
@@ -464,7 +465,7 @@ func TestCleanupRefused(t *testing.T) {
 		l, _, _ := w.Locker(lockcore.Options{Observer: obs})
 		takeOnce(t, l, "warm")
 		for i := range 3 {
-			w.Redis.Set(t.Context(), storedNames(lockcore.KindExclusive, fmt.Sprint("pile", i))[0], "a string", 0)
+			w.Redis.Set(t.Context(), storedNames(event.KindExclusive, fmt.Sprint("pile", i))[0], "a string", 0)
 		}
 		pileUp(l, 150)
 		time.Sleep(time.Second)
@@ -500,7 +501,7 @@ func TestCleanupCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		waiters.Go(func() { _, _ = l.Acquire(ctx, key, lockcore.Terms{Wait: lockcore.Forever}) })
-		hash := storedNames(lockcore.KindExclusive, key)[0]
+		hash := storedNames(event.KindExclusive, key)[0]
 		if s.Master(s.Slot(hash)) == stopped {
 			sick = append(sick, key)
 		} else {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -28,7 +29,7 @@ func TestClusterStoppedMaster(t *testing.T) {
 	stopped, on := s.Masters()[0], map[string]bool{}
 	for i := range 60 {
 		key := fmt.Sprint(i)
-		on[key] = s.Master(s.Slot(storedNames(lockcore.KindExclusive, key)[0])) == stopped
+		on[key] = s.Master(s.Slot(storedNames(event.KindExclusive, key)[0])) == stopped
 	}
 	for _, lease := range []time.Duration{3 * time.Second, 10 * time.Second} {
 		for _, seeds := range []string{"all nodes", "the stopped node"} {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -106,7 +107,7 @@ func TestConnStranger(t *testing.T) {
 	} {
 		t.Run(where, func(t *testing.T) {
 			rdb := newClient(t)
-			hashes := []string{storedNames(lockcore.KindExclusive, "k")[0], storedNames(lockcore.KindOnce, "k")[0]}
+			hashes := []string{storedNames(event.KindExclusive, "k")[0], storedNames(event.KindOnce, "k")[0]}
 			for _, hash := range hashes {
 				ok(t, rdb.Set(t.Context(), hash, "not ours", time.Minute).Err())
 			}
@@ -197,7 +198,7 @@ func TestRotateBadReply(t *testing.T) {
 				defer close(left)
 				_, _ = l.Acquire(ctx, "k", lockcore.Terms{Wait: lockcore.Forever, Lease: time.Hour}) // another lease: no hand-off
 			}()
-			eventually(t, "a waiter", func() bool { return len(locktest.EventsOf[lockcore.Waiting](obs)) > 0 })
+			eventually(t, "a waiter", func() bool { return len(locktest.EventsOf[event.Waiting](obs)) > 0 })
 			go func() {
 				defer close(released)
 				_ = held.Release(t.Context())
@@ -208,7 +209,7 @@ func TestRotateBadReply(t *testing.T) {
 			close(gone)
 			<-released
 			eventually(t, "the grant is withdrawn", func() bool { // its lease is one hour
-				h, err := l.Inspect(t.Context(), lockcore.KindExclusive, "k")
+				h, err := l.Inspect(t.Context(), event.KindExclusive, "k")
 				return err == nil && h.State == lockcore.StateFree
 			})
 		})

@@ -17,6 +17,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
@@ -64,14 +65,14 @@ var calls = map[string]func(context.Context, *lockcore.Locker, lockcore.Terms) e
 		return err
 	},
 	"Inspect": func(ctx context.Context, l *lockcore.Locker, _ lockcore.Terms) error {
-		_, err := l.Inspect(ctx, lockcore.KindOnce, "k")
+		_, err := l.Inspect(ctx, event.KindOnce, "k")
 		return err
 	},
 	"Revoke": func(ctx context.Context, l *lockcore.Locker, _ lockcore.Terms) error {
-		return l.Revoke(ctx, lockcore.KindOnce, "k")
+		return l.Revoke(ctx, event.KindOnce, "k")
 	},
 	"Clear": func(ctx context.Context, l *lockcore.Locker, _ lockcore.Terms) error {
-		return l.Clear(ctx, lockcore.KindOnce, "k")
+		return l.Clear(ctx, event.KindOnce, "k")
 	},
 }
 
@@ -153,7 +154,7 @@ func TestConnAwayWhileHeld(t *testing.T) {
 					t.Errorf("Extend: %v after %v", err, time.Since(start))
 				}
 				<-le.Context().Done()
-				fields, err := redistest.Fields(t.Context(), m.Client(t), storedNames(lockcore.KindExclusive, "k")[0])
+				fields, err := redistest.Fields(t.Context(), m.Client(t), storedNames(event.KindExclusive, "k")[0])
 				ok(t, err)
 				if end, _ := strconv.ParseInt(fields["x"], 10, 64); (time.Until(time.UnixMicro(end))-3500*time.Millisecond).Abs() > 5*time.Second || time.Since(start) > 27*time.Second {
 					t.Errorf("the ctx ended after %v; the lease ends at %d µs, now it is %d", time.Since(start), end, time.Now().UnixMicro())
@@ -465,7 +466,7 @@ func TestConnHeldUp(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 					defer cancel()
 					start := time.Now()
-					_, err := l.Inspect(ctx, lockcore.KindOnce, "k")
+					_, err := l.Inspect(ctx, event.KindOnce, "k")
 					if d := time.Since(start); !errors.Is(err, lockcore.ErrUnavailable) || d != 0 && d != 100*time.Millisecond {
 						t.Errorf("%v after %v", err, d)
 					}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
@@ -80,8 +81,8 @@ func repeats(t *testing.T, w *world, l *lockcore.Locker, faults *faulty.Network)
 		return le
 	}
 	clear := func() error {
-		h, err := l.Inspect(ctx, lockcore.KindOnce, "k")
-		return errors.Join(err, l.Clear(ctx, lockcore.KindOnce, "k", h))
+		h, err := l.Inspect(ctx, event.KindOnce, "k")
+		return errors.Join(err, l.Clear(ctx, event.KindOnce, "k", h))
 	}
 	_ = acquire().Release(ctx) // after this the faults know the names of the scripts
 	_ = once().Complete(ctx, nil, time.Minute)
@@ -127,7 +128,7 @@ func repeats(t *testing.T, w *world, l *lockcore.Locker, faults *faulty.Network)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.Redis.Del(ctx, storedNames(lockcore.KindExclusive, "lost")[0])
+	w.Redis.Del(ctx, storedNames(event.KindExclusive, "lost")[0])
 	select {
 	case <-le.Context().Done():
 	case <-time.After(10 * time.Second):

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
@@ -284,7 +285,7 @@ func TestGroupMixed(t *testing.T) {
 		w := newGroupWorld(t)
 		other, _, _ := w.Locker(lockcore.Options{})
 		otherLease := w.Must(other.Acquire(t.Context(), "held", long))
-		foreign := storedNames(lockcore.KindExclusive, "foreign")[0]
+		foreign := storedNames(event.KindExclusive, "foreign")[0]
 		ok(t, w.Redis.LPush(t.Context(), foreign, "x").Err())
 		met := w.Must(w.l.Acquire(t.Context(), "mine", long))
 		plain := w.Must(w.l.Acquire(t.Context(), "plain", long))
@@ -303,7 +304,7 @@ func TestGroupMixed(t *testing.T) {
 			case callers - 4:
 				err = plain.Release(t.Context())
 			case callers - 5:
-				_, err = w.l.Inspect(t.Context(), lockcore.KindExclusive, "mine")
+				_, err = w.l.Inspect(t.Context(), event.KindExclusive, "mine")
 			case callers - 6:
 				_, _, err = w.l.Claim(t.Context(), "once", lockcore.Claim{Keep: time.Hour})
 			default:
@@ -327,7 +328,7 @@ func TestGroupMixed(t *testing.T) {
 				t.Errorf("k%d: %v are left", i, left)
 			}
 		}
-		for _, name := range storedNames(lockcore.KindExclusive, "plain") {
+		for _, name := range storedNames(event.KindExclusive, "plain") {
 			if w.Memory.Redis.Exists(name) {
 				t.Errorf("%s is left", name)
 			}

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -36,7 +37,7 @@ func TestGroupCluster(t *testing.T) {
 		})
 	}
 	for i := range 10 {
-		slot := s.Slot(storedNames(lockcore.KindExclusive, fmt.Sprint("k", i))[0])
+		slot := s.Slot(storedNames(event.KindExclusive, fmt.Sprint("k", i))[0])
 		from := s.Master(slot)
 		for _, to := range s.Masters() {
 			if to != from {
@@ -51,7 +52,7 @@ func TestGroupCluster(t *testing.T) {
 	calls.Wait()
 	ok(t, l.Close(t.Context()))
 	groups, n := 0, 0
-	for _, e := range locktest.EventsOf[lockcore.GroupSent](&heard) {
+	for _, e := range locktest.EventsOf[event.GroupSent](&heard) {
 		groups, n = groups+1, n+e.Calls
 	}
 	t.Logf("%d pairs, %d calls in %d groups", served.Load(), n, groups)

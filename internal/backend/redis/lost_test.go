@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
@@ -80,7 +81,7 @@ func TestLostReplyLease(t *testing.T) {
 		<-lost.Replied()
 		sent := time.Now() // nothing takes time in this network
 		<-le.Context().Done()
-		h, err := l.Inspect(t.Context(), lockcore.KindExclusive, "k")
+		h, err := l.Inspect(t.Context(), event.KindExclusive, "k")
 		if took := time.Since(sent); err != nil || took != whole || h.State != lockcore.StateHeld || h.Remaining <= 0 {
 			t.Errorf("the context ended after %v, want %v; %v, %v are left, %v", took, whole, h.State, h.Remaining, err)
 		}
@@ -296,7 +297,7 @@ func TestLostReplyOfAcquireReal(t *testing.T) {
 					t.Errorf("%d commands in %v", n, took)
 				}
 				ok(t, le.Release(t.Context()))
-				if h, err := l.Inspect(t.Context(), lockcore.KindExclusive, "k"); err != nil || h.State != lockcore.StateFree {
+				if h, err := l.Inspect(t.Context(), event.KindExclusive, "k"); err != nil || h.State != lockcore.StateFree {
 					t.Errorf("after the release the key is %v, %v", h.State, err)
 				}
 			})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -71,7 +72,7 @@ func TestMaxClients(t *testing.T) {
 			}
 			ok(t, le.Release(t.Context()))
 			// A release that was sent twice leaves its id, so the hash may stay without a state.
-			if state, err := rdb.HGet(t.Context(), storedNames(lockcore.KindExclusive, "k")[0], "s").Result(); !errors.Is(err, redis.Nil) {
+			if state, err := rdb.HGet(t.Context(), storedNames(event.KindExclusive, "k")[0], "s").Result(); !errors.Is(err, redis.Nil) {
 				t.Errorf("after the release the state is %q, %v", state, err)
 			}
 			refused(t, rdb)
@@ -97,7 +98,7 @@ func TestMaxClientsNoConnection(t *testing.T) {
 		t.Errorf("an acquire meanwhile: %v", err)
 	}
 	<-le.Context().Done()
-	held, err := admin.Exists(t.Context(), storedNames(lockcore.KindExclusive, "k")[0]).Result()
+	held, err := admin.Exists(t.Context(), storedNames(event.KindExclusive, "k")[0]).Result()
 	if cause := context.Cause(le.Context()); !errors.Is(cause, lockcore.ErrLost) || held != 1 || err != nil {
 		t.Errorf("%v, and the server has %d key, %v", cause, held, err)
 	}

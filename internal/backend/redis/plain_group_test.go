@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
@@ -31,7 +32,7 @@ func groupsOnNodes(t *testing.T, node func(*redis.Options) *redis.Client) (w *wo
 	errs, _ := atOnce(lockAndUnlock(t.Context(), l, lockcore.Terms{}))
 	ok(t, errors.Join(errs...))
 	ok(t, l.Close(t.Context()))
-	eventually(t, "a group is counted", func() bool { return len(locktest.EventsOf[lockcore.GroupSent](&heard)) > 0 })
+	eventually(t, "a group is counted", func() bool { return len(locktest.EventsOf[event.GroupSent](&heard)) > 0 })
 	return w, keys
 }
 
@@ -66,7 +67,7 @@ func TestPlainHoldRepeatedGroup(t *testing.T) {
 			w, keys := groupsOnNodes(t, c.node)
 			left := 0
 			for _, key := range keys {
-				fields, err := redistest.Fields(t.Context(), w.Redis, storedNames(lockcore.KindExclusive, key)[0])
+				fields, err := redistest.Fields(t.Context(), w.Redis, storedNames(event.KindExclusive, key)[0])
 				ok(t, err)
 				if fields["l"] != "" {
 					left++

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -22,7 +23,7 @@ func TestPlainHold(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Real(t).Client(t)
 	l, other := lockerOn(t, rdb, lockcore.Options{}), lockerOn(t, rdb, lockcore.Options{})
-	hash := storedNames(lockcore.KindExclusive, "k")[0]
+	hash := storedNames(event.KindExclusive, "k")[0]
 	for _, met := range []bool{false, true} {
 		le, err := l.Acquire(t.Context(), "k", lockcore.Terms{})
 		ok(t, err)
@@ -66,7 +67,7 @@ func TestPlainHoldTokens(t *testing.T) {
 			handed := <-second
 			time.Sleep(elapsed)
 			ok(t, handed.Release(t.Context()))
-			if n := w.Redis.Exists(t.Context(), storedNames(lockcore.KindExclusive, "k")[0]).Val(); n != left {
+			if n := w.Redis.Exists(t.Context(), storedNames(event.KindExclusive, "k")[0]).Val(); n != left {
 				t.Errorf("after %v: %d keys are left, want %d", elapsed, n, left)
 			}
 			next := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
@@ -91,7 +92,7 @@ func TestPlainHoldRepeated(t *testing.T) {
 		t.Fatal("no reply was cut")
 	}
 	ok(t, le.Release(t.Context()))
-	fields, err := redistest.Fields(t.Context(), w.Redis, storedNames(lockcore.KindExclusive, "k")[0])
+	fields, err := redistest.Fields(t.Context(), w.Redis, storedNames(event.KindExclusive, "k")[0])
 	if err != nil || fields["l"] == "" || fields["s"] != "" {
 		t.Errorf("after the release %v, %v is stored, want the id of the grant", fields, err)
 	}
@@ -190,7 +191,7 @@ func TestPlainHoldRepeatedCluster(t *testing.T) {
 				le, err := l.Acquire(t.Context(), key, lockcore.Terms{})
 				ok(t, err)
 				ok(t, le.Release(t.Context()))
-				fields, err := redistest.Fields(t.Context(), w.Redis, storedNames(lockcore.KindExclusive, key)[0])
+				fields, err := redistest.Fields(t.Context(), w.Redis, storedNames(event.KindExclusive, key)[0])
 				ok(t, err)
 				if left := fields["l"] != ""; left == c.left {
 					return
@@ -222,7 +223,7 @@ func TestPlainOnce(t *testing.T) {
 		"large":  {record: strings.Repeat("r", 5000), kind: "hash"},
 		"failed": {fails: true, kind: "hash"},
 	} {
-		stored := storedNames(lockcore.KindOnce, name)[0]
+		stored := storedNames(event.KindOnce, name)[0]
 		is := func(when, want string) {
 			t.Helper()
 			if got := rdb.Type(t.Context(), stored).Val(); got != want {
@@ -255,7 +256,7 @@ func TestPlainOnce(t *testing.T) {
 		}
 		ok(t, le.Complete(t.Context(), []byte(c.record), time.Minute))
 		is("after the completion", c.kind)
-		h, err := l.Inspect(t.Context(), lockcore.KindOnce, name, lockcore.WithRecord)
+		h, err := l.Inspect(t.Context(), event.KindOnce, name, lockcore.WithRecord)
 		if err != nil || h.State != lockcore.StateDone || h.Record == nil || string(h.Record.Data) != c.record || h.Attempt != 1 || h.Token != le.Token() || h.Holder.PID == 0 {
 			t.Errorf("%s: %+v, %v", name, h, err)
 		}
@@ -291,7 +292,7 @@ func TestPlainOnceRepeated(t *testing.T) {
 		t.Fatal("no reply was cut")
 	}
 	ok(t, le.Complete(t.Context(), nil, time.Hour))
-	fields := w.Redis.HGetAll(t.Context(), storedNames(lockcore.KindOnce, "k")[0]).Val()
+	fields := w.Redis.HGetAll(t.Context(), storedNames(event.KindOnce, "k")[0]).Val()
 	if fields["l"] == "" || fields["s"] != "d" {
 		t.Errorf("after the completion %v is stored, want the id of the grant", fields)
 	}

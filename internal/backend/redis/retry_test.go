@@ -21,6 +21,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
@@ -45,7 +46,7 @@ var oneCommand = map[string]struct {
 	"Inspect": {"inspect", func(t *testing.T, l *lockcore.Locker) func(context.Context) error {
 		t.Helper()
 		return func(ctx context.Context) error {
-			_, err := l.Inspect(ctx, lockcore.KindExclusive, "k")
+			_, err := l.Inspect(ctx, event.KindExclusive, "k")
 			return err
 		}
 	}},
@@ -62,21 +63,21 @@ var oneCommand = map[string]struct {
 	}},
 	"Revoke": {"revoke", func(t *testing.T, l *lockcore.Locker) func(context.Context) error {
 		t.Helper()
-		return func(ctx context.Context) error { return l.Revoke(ctx, lockcore.KindExclusive, "k") }
+		return func(ctx context.Context) error { return l.Revoke(ctx, event.KindExclusive, "k") }
 	}},
 	"Clear": {"clear", func(t *testing.T, l *lockcore.Locker) func(context.Context) error {
 		t.Helper()
 		done(t, l, "cleared")
-		return func(ctx context.Context) error { return l.Clear(ctx, lockcore.KindOnce, "cleared") }
+		return func(ctx context.Context) error { return l.Clear(ctx, event.KindOnce, "cleared") }
 	}},
 	"ClearSeen": {"clear", func(t *testing.T, l *lockcore.Locker) func(context.Context) error {
 		t.Helper()
 		done(t, l, "seen")
-		seen, err := l.Inspect(t.Context(), lockcore.KindOnce, "seen")
+		seen, err := l.Inspect(t.Context(), event.KindOnce, "seen")
 		if err != nil {
 			t.Fatal(err)
 		}
-		return func(ctx context.Context) error { return l.Clear(ctx, lockcore.KindOnce, "seen", seen) }
+		return func(ctx context.Context) error { return l.Clear(ctx, event.KindOnce, "seen", seen) }
 	}},
 	"ForceClear": {"force_clear", func(t *testing.T, l *lockcore.Locker) func(context.Context) error {
 		t.Helper()
@@ -84,10 +85,10 @@ var oneCommand = map[string]struct {
 		le, err := l.Acquire(t.Context(), key, noWait)
 		ok(t, err)
 		t.Cleanup(func() { _ = le.Release(context.Background()) })
-		seen, err := l.Inspect(t.Context(), lockcore.KindExclusive, key)
+		seen, err := l.Inspect(t.Context(), event.KindExclusive, key)
 		ok(t, err)
 		return func(ctx context.Context) error {
-			return l.ForceClear(ctx, lockcore.KindExclusive, key, seen, lockcore.EvenAlive)
+			return l.ForceClear(ctx, event.KindExclusive, key, seen, lockcore.EvenAlive)
 		}
 	}},
 }
@@ -143,14 +144,14 @@ func TestRetryOnce(t *testing.T) {
 			w := newWorld(t)
 			operator, faults, _ := w.Locker(lockcore.Options{})
 			l, _, _ := w.Locker(lockcore.Options{})
-			_ = operator.Revoke(t.Context(), lockcore.KindExclusive, "k")
+			_ = operator.Revoke(t.Context(), event.KindExclusive, "k")
 			time.Sleep(time.Second)
 			first := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
 			time.Sleep(time.Minute)
 			faults.Delay(20 * time.Millisecond)
 			faults.CutReply(faulty.Script("revoke"))
 			revoked := make(chan error)
-			go func() { revoked <- operator.Revoke(t.Context(), lockcore.KindExclusive, "k") }()
+			go func() { revoked <- operator.Revoke(t.Context(), event.KindExclusive, "k") }()
 			<-first.Context().Done()
 			_ = first.Release(t.Context())
 			second := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
@@ -168,19 +169,19 @@ func TestRetryOnce(t *testing.T) {
 			w := newWorld(t)
 			operator, faults, _ := w.Locker(lockcore.Options{})
 			l, _, _ := w.Locker(lockcore.Options{})
-			_ = operator.Clear(t.Context(), lockcore.KindOnce, "k")
+			_ = operator.Clear(t.Context(), event.KindOnce, "k")
 			time.Sleep(time.Second)
 			done(t, l, "k")
 			faults.Delay(20 * time.Millisecond)
 			f := faults.CutReply(faulty.Script("clear"))
 			cleared := make(chan error)
-			go func() { cleared <- operator.Clear(t.Context(), lockcore.KindOnce, "k") }()
+			go func() { cleared <- operator.Clear(t.Context(), event.KindOnce, "k") }()
 			<-f.Replied()
 			done(t, l, "k")
 			if err := <-cleared; err != nil {
 				t.Error(err)
 			}
-			if h, err := l.Inspect(t.Context(), lockcore.KindOnce, "k"); err != nil || h.State != lockcore.StateDone {
+			if h, err := l.Inspect(t.Context(), event.KindOnce, "k"); err != nil || h.State != lockcore.StateDone {
 				t.Errorf("the key after the next completion: %+v, %v", h, err)
 			}
 		})
@@ -213,8 +214,8 @@ func TestRetryIdleServer(t *testing.T) {
 				var wg sync.WaitGroup
 				for range 8 { // opens connections, which the server will close
 					wg.Go(func() {
-						_, _ = l.Inspect(t.Context(), lockcore.KindExclusive, "k")
-						_ = l.Revoke(t.Context(), lockcore.KindExclusive, "nobody has it")
+						_, _ = l.Inspect(t.Context(), event.KindExclusive, "k")
+						_ = l.Revoke(t.Context(), event.KindExclusive, "nobody has it")
 					})
 				}
 				wg.Wait()

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/examples/frameworks/bank"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
@@ -180,7 +181,7 @@ func (p *Program) wantAudits() {
 			p.T.Fatalf("the ctx of the request after the response: %v", err)
 		}
 	}
-	if events := locktest.EventsOf[lockcore.Misconfigured](p.Events); len(events) > 0 {
+	if events := locktest.EventsOf[event.Misconfigured](p.Events); len(events) > 0 {
 		p.T.Errorf("reported: %v", events)
 	}
 }

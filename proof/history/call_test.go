@@ -33,9 +33,9 @@ const (
 	unknown               // Redis did not answer
 )
 
-// event is one call. The clock is that of the run; a call that may have its effect later returns at
+// operation is one call. The clock is that of the run; a call that may have its effect later returns at
 // never.
-type event struct {
+type operation struct {
 	call, ret   int64
 	token, prev int64 // granted, entered: the token, and of a grant the one before it in the history of the key
 	key         int32
@@ -53,9 +53,9 @@ type event struct {
 
 const never = int64(1) << 62
 
-func (e *event) granted() bool { return e.what <= claim && e.answer == yes }
+func (e *operation) granted() bool { return e.what <= claim && e.answer == yes }
 
-func (e *event) String() string {
+func (e *operation) String() string {
 	ret := "never"
 	if e.ret != never {
 		ret = time.Duration(e.ret).String()

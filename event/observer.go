@@ -1,40 +1,10 @@
-package lockcore
+package event
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
-
-	"github.com/holdfast-go/holdfast/internal/backend"
 )
-
-// Kind names the two namespaces of keys. The zero value is not a kind.
-type Kind uint8
-
-// The kinds of keys.
-const (
-	// KindExclusive: the keys of Acquire. No two holds at the same time, except shares.
-	KindExclusive = Kind(backend.KindExclusive)
-	// KindOnce: the keys of Claim. No run while the key has a record.
-	KindOnce = Kind(backend.KindOnce)
-
-	kinds = 3 // with the zero value
-)
-
-// String returns "exclusive" or "once".
-func (k Kind) String() string {
-	switch k {
-	case KindExclusive:
-		return "exclusive"
-	case KindOnce:
-		return "once"
-	}
-	return fmt.Sprintf("Kind(%d)", uint8(k))
-}
-
-// MarshalText returns the text of String.
-func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
 // Acquisition describes a call before its first command.
 type Acquisition struct {
@@ -46,17 +16,17 @@ type Acquisition struct {
 	Locker  string // UUID, see Locker.ID
 }
 
-// Observer receives the events of a [Locker]. Its methods must return quickly and must not call the
-// Locker. Several goroutines may call them at the same time. An attempt is one call, from Start to
-// its last event. The events of an attempt come one after another, except CompletionFailed and
-// CompletionStored. [Join] makes one Observer of several.
+// Observer receives the events of a lockcore.Locker. Its methods must return quickly and must not
+// call the Locker. Several goroutines may call them at the same time. An attempt is one call, from
+// Start to its last event. The events of an attempt come one after another, except CompletionFailed
+// and CompletionStored. [Join] makes one Observer of several.
 //
 // If the Observer panics:
 //
 //   - The Locker recovers and counts a panic in Lost, RenewFailed, RenewPass, GroupSent, Overrun,
 //     CompletionFailed, CompletionStored, CleanupFailed and Traceparent, and then works as without
 //     the panic. Most of these calls come on goroutines of the Locker. It logs the first such panic
-//     with slog.Error and reports it as Misconfigured, see [Locker.ObserverPanics].
+//     with slog.Error and reports it as Misconfigured, see lockcore.Locker.ObserverPanics.
 //   - All other events come on the goroutine of the call that they belong to. A panic there reaches
 //     the caller, after the call has released its key.
 type Observer interface {
@@ -70,8 +40,7 @@ type Observer interface {
 	//
 	//   - RenewPass, GroupSent, CleanupFailed, ForceCleared and Misconfigured
 	//   - BadRecord, if httpmw reports it
-	//   - the events of package guard: NoKey, ConflictLost, PayloadDiffers, TickAbandoned, Parked,
-	//     Unparked and RerunSkipped
+	//   - NoKey, ConflictLost, PayloadDiffers, TickAbandoned, Parked, Unparked and RerunSkipped
 	Event(ctx context.Context, e Event)
 	// Traceparent returns the W3C trace context of ctx, or "". The backend stores at most 128 bytes
 	// of it with the hold, without control characters. So a waiter can link to the span of the
@@ -79,8 +48,7 @@ type Observer interface {
 	Traceparent(ctx context.Context) string
 }
 
-// Event is one of the event types of this package or of package guard. A new release may add types:
-// ignore unknown ones.
+// Event is one of the event types of this package. A new release may add types: ignore unknown ones.
 type Event any
 
 // Waiting: another holder has the key, and the call waits. It is emitted once per attempt, as soon
@@ -196,7 +164,7 @@ type GroupSent struct {
 	Waited time.Duration // of the first call of the group, until the group was sent
 }
 
-// ForceCleared: a call of [Locker.ForceClear] on this Locker ended the lease of Holder.
+// ForceCleared: a call of lockcore.Locker.ForceClear on this Locker ended the lease of Holder.
 type ForceCleared struct {
 	Kind      Kind
 	Key       string // raw: hash it before it leaves the process

@@ -1,31 +1,24 @@
-package guard
+package event
 
-import (
-	"time"
-
-	"github.com/holdfast-go/holdfast/lockcore"
-)
-
-// The types below are events for a lockcore.Observer. They are in this package, not in those of the
-// middlewares, so that an Observer that imports them does not link asynq or cron.
+import "time"
 
 // NoKey is an event: a task or request had no key, or its LimitFunc returned no limit. Packages
-// asynqmw and httpmw report it. It belongs to no attempt, see [lockcore.Observer].
+// asynqmw and httpmw report it. It belongs to no attempt, see [Observer].
 type NoKey struct {
 	Name string // Terms.Name or its default
 }
 
 // ConflictLost is an event: a conflict used up the last attempt of a job. Package asynqmw reports
 // it. A worker without asynqmw can pass the event to its Observer itself. It belongs to no attempt,
-// see [lockcore.Observer].
+// see [Observer].
 type ConflictLost struct {
-	Name   string          // Terms.Name or its default
-	Holder lockcore.Holder // of the key
+	Name   string // Terms.Name or its default
+	Holder Holder // of the key
 }
 
 // PayloadDiffers is an event: a call for a done key had another payload. The call returned the
 // record of the first payload, and its function did not run. This package reports it, see
-// OnceOptions.ReportOnly. It belongs to no attempt, see [lockcore.Observer].
+// OnceOptions.ReportOnly. It belongs to no attempt, see [Observer].
 type PayloadDiffers struct {
 	Name string // Terms.Name
 	Key  string // raw: hash it before it leaves the process
@@ -33,18 +26,18 @@ type PayloadDiffers struct {
 
 // TickAbandoned is an event: the instance that ran a cron tick died, and no other instance runs the
 // tick. Package cronmw reports it once for each such tick. It belongs to no attempt, see
-// [lockcore.Observer].
+// [Observer].
 type TickAbandoned struct {
-	Name   string          // Terms.Name
-	Key    string          // of the tick; raw: hash it before it leaves the process
-	Holder lockcore.Holder // the instance that died
+	Name   string // Terms.Name
+	Key    string // of the tick; raw: hash it before it leaves the process
+	Holder Holder // the instance that died
 }
 
 // Parked is an event: a task waits for a busy key outside of its worker. Package asynqmw reports
-// it. It belongs to no attempt, see [lockcore.Observer].
+// it. It belongs to no attempt, see [Observer].
 type Parked struct {
 	Name   string        // Terms.Name or its default
-	Kind   lockcore.Kind // of the key
+	Kind   Kind          // of the key
 	Key    string        // raw: hash it before it leaves the process
 	Again  bool          // the task was parked before and has kept its place
 	Before int           // tasks of the key that were parked earlier
@@ -57,19 +50,19 @@ type Parked struct {
 // completed less than 30 s before. Its handler did not run, because a late wake may have caused the
 // delivery. If an operator runs the task by hand in this time, it does not run either, because the
 // two cases look the same. Package asynqmw reports it. It belongs to no attempt, see
-// [lockcore.Observer].
+// [Observer].
 type RerunSkipped struct {
 	Name      string        // Terms.Name or its default
-	Kind      lockcore.Kind // of the key
+	Kind      Kind          // of the key
 	Key       string        // on which the task was parked; raw: hash it before it leaves the process
 	Completed time.Duration // since the task completed; for asynq a skipped run is a completion too
 }
 
 // Unparked is an event: a task that was parked got its key, or ended without it. Package asynqmw
-// reports it. It belongs to no attempt, see [lockcore.Observer].
+// reports it. It belongs to no attempt, see [Observer].
 type Unparked struct {
 	Name   string        // Terms.Name or its default
-	Kind   lockcore.Kind // of the key
+	Kind   Kind          // of the key
 	Key    string        // raw: hash it before it leaves the process
 	Parked time.Duration // since the task was parked for the first time
 	Count  int           // parked tasks of the key that are left
