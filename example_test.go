@@ -34,8 +34,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// The README's worker: an asynq server whose handler runs once for each payment and alone for each
-// account.
+// An asynq server whose handler runs once for each payment and alone for each account. It ends with
+// its ctx.
 func Example_asynq() {
 	ctx, stop := context.WithCancel(context.Background())
 	charge := func(_ context.Context, t *asynq.Task) error {
@@ -78,7 +78,7 @@ func work(ctx context.Context, addr string, charge func(context.Context, *asynq.
 	return locks.Close(end) // after Shutdown, before rdb.Close
 }
 
-// The README's API: the second POST with the same Idempotency-Key gets the recorded response.
+// An API without a server: the second POST with the same Idempotency-Key gets the recorded response.
 func Example_http() {
 	locks, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {

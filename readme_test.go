@@ -6,36 +6,44 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
-// Every Go block of the README stands word for word in a file that is compiled and tested.
+// Every Go block of the README is a program of examples/quickstart, which has tests. No line is cut
+// off on a page that is 90 columns wide.
 func TestReadmeCode(t *testing.T) {
-	readme, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var code strings.Builder
-	for _, pattern := range []string{"*_test.go", "middleware/*/example*_test.go", "tracing/example*_test.go", "examples/quickstart/main.go"} {
+	programs := map[string]bool{}
+	for _, pattern := range []string{"examples/quickstart/main.go", "examples/quickstart/*/main.go"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, f := range files {
-			b, err := os.ReadFile(f)
-			if err != nil {
-				t.Fatal(err)
-			}
-			code.WriteString(squeeze(string(b)))
+			_, code, _ := strings.Cut(text(t, f), "\npackage main\n") // without the comment of the package
+			programs["package main\n"+code] = true
 		}
 	}
-	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(readme), -1)
-	if len(blocks) < 3 {
-		t.Errorf("only %d Go blocks found", len(blocks))
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(text(t, "README.md"), -1)
+	if len(blocks) != len(programs) {
+		t.Errorf("%d Go blocks, want %d", len(blocks), len(programs))
 	}
 	for _, b := range blocks {
-		if !strings.Contains(code.String(), squeeze(b[1])) {
-			t.Errorf("this block is in no tested file:\n%s", b[1])
+		if !programs[b[1]] {
+			t.Errorf("this block is not a program of examples/quickstart:\n%s", b[1])
 		}
+		for line := range strings.Lines(b[1]) {
+			if n := utf8.RuneCountInString(strings.ReplaceAll(line, "\t", "        ")) - len("\n"); n > 90 {
+				t.Errorf("this line has %d columns, must have at most 90: %s", n, line)
+			}
+		}
+	}
+}
+
+// The README shows the columns that holdfast ls prints.
+func TestReadmeList(t *testing.T) {
+	head, _, _ := strings.Cut(text(t, "cmd/holdfast/testdata/ls.txt"), "\n") // which a test compares with the command
+	if !strings.Contains(squeeze(text(t, "README.md")), "$ holdfast ls "+squeeze(head)+" exclusive held ") {
+		t.Errorf("the README does not show the columns %s", head)
 	}
 }
 
