@@ -53,8 +53,8 @@
 //   - Each tick is decided once, however much the clocks of the instances differ. It runs, or it is
 //     skipped because an earlier run continues ([Forbid]) or because Terms.MinHold keeps the job's
 //     key.
-//   - By the clock of Redis, fn begins neither before the tick's time nor more than Job.MaxLateness
-//     after it.
+//   - By the clock of Redis, fn begins neither before the tick's time nor, apart from the
+//     exceptions at Job.MaxLateness, later than MaxLateness after it.
 //   - Without Job.Standby, fn begins at most once for each tick. With Standby it begins again if
 //     the instance dies, but the runs of a tick do not overlap.
 //   - With Forbid no two runs of a job overlap, on all instances.
