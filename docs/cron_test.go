@@ -15,7 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/cronmw"
 )
 
-// serveReport runs the report of a pod until ctx ends. It begins again whenever the configuration has a new spec.
+// serveReport runs the report of a pod until ctx ends. It begins again whenever the configuration
+// has a new spec.
 func serveReport(ctx context.Context, locks *lockcore.Locker, specs <-chan string, job cronmw.Job, report func(context.Context, cronmw.Tick) error) error {
 	for spec := <-specs; ctx.Err() == nil; {
 		jobs, err := cronmw.New(locks, cronmw.Options{})

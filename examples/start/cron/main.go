@@ -51,7 +51,8 @@ func run(ctx context.Context, rdb redis.UniversalClient, report func(context.Con
 	return jobs.Run(ctx) // until SIGTERM; then it waits for the running job
 }
 
-// report is the job. Pass ctx to every call, because it ends when the pod may no longer run the tick.
+// report is the job. Pass ctx to every call, because it ends when the pod may no longer run the
+// tick.
 func report(ctx context.Context, t cronmw.Tick) error {
 	log.Print("report of ", t.Time)
 	return ctx.Err()
