@@ -13,7 +13,7 @@ import (
 // Every Go block of a page is in a file that is compiled and tested, apart from white space.
 func TestCode(t *testing.T) {
 	var code strings.Builder
-	for _, pattern := range []string{"*_test.go", "../*_test.go", "../lockcore/example*_test.go", "../middleware/*/*_test.go", "../tracing/example*_test.go", "../proof/sqltest/*_test.go", "../examples/frameworks/*/*.go", "../examples/start/*/*.go"} {
+	for _, pattern := range []string{"*_test.go", "../*_test.go", "../lockcore/example*_test.go", "../middleware/*/*_test.go", "../tracing/example*_test.go", "../proof/sqltest/*_test.go", "../examples/frameworks/*/*.go", "../examples/start/*/*.go", "observability/*_test.go", "../examples/observability/*.go"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
@@ -41,7 +41,7 @@ func TestCode(t *testing.T) {
 func TestLinks(t *testing.T) {
 	links := 0
 	code := regexp.MustCompile("(?s)```.*?```")
-	for name, text := range pages(t, "*.md", "observability/*.md", "../*.md", "../bench/*.md") {
+	for name, text := range pages(t, "*.md", "../*.md", "../bench/*.md") {
 		text = code.ReplaceAllString(text, "")
 		for _, l := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(text, -1) {
 			target, heading, _ := strings.Cut(l[1], "#")
@@ -66,16 +66,40 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// Every metric, label and outcome that the page names is in the documentation of package tracing.
+// Links to pages that the code prints, and those in the alerts, the dashboard and the API fragment,
+// have a page and a heading as their target.
+func TestLinksInCode(t *testing.T) {
+	link := regexp.MustCompile(`github\.com/holdfast-go/holdfast/blob/main/([\w./-]+\.md)(?:#([\w-]*))?`)
+	links := 0
+	for _, pattern := range []string{"../*/*.go", "../*/*/*.go", "*/*.yaml", "*/*.json"} {
+		for name, text := range pages(t, pattern) {
+			for _, l := range link.FindAllStringSubmatch(text, -1) {
+				links++
+				b, err := os.ReadFile(filepath.Join("..", l[1]))
+				if err != nil {
+					t.Errorf("%s: %s leads nowhere", name, l[0])
+				} else if l[2] != "" && !strings.Contains(anchors(string(b)), " "+l[2]+" ") {
+					t.Errorf("%s: %s has no such heading", name, l[0])
+				}
+			}
+		}
+	}
+	if links < 20 {
+		t.Errorf("only %d links found", links)
+	}
+}
+
+// Every metric, label and outcome that the page names is in the documentation of package tracing or, if
+// it is a metric, on the page for operators.
 func TestMetricNames(t *testing.T) {
-	known, text := read(t, "../tracing/doc.go"), read(t, "http-reference.md")
+	known, metrics, text := read(t, "../tracing/doc.go"), read(t, "operate.md"), read(t, "http-reference.md")
 	_, text, _ = strings.Cut(text, "## What to watch")
 	names := regexp.MustCompile("`(holdfast\\.[a-z._]+)`").FindAllStringSubmatch(text, -1)
 	if len(names) < 10 {
 		t.Errorf("only %d names found", len(names))
 	}
 	for _, name := range names {
-		if !regexp.MustCompile(`(?m)^//\t` + regexp.QuoteMeta(name[1]) + ` `).MatchString(known) {
+		if !regexp.MustCompile(`(?m)^//\t`+regexp.QuoteMeta(name[1])+` `).MatchString(known) && !strings.Contains(metrics, "\n| "+name[0]+" | ") {
 			t.Errorf("%s is not known", name[1])
 		}
 	}

@@ -35,7 +35,7 @@ const (
 	SeverityNote    Severity = "note"    // information; no action is needed
 )
 
-// Code names a kind of Finding. It stays the same over releases. docs/doctor.md describes each.
+// Code names a kind of Finding. It stays the same over releases. docs/operate.md lists them.
 type Code string
 
 // The codes of the findings.

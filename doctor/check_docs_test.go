@@ -1,37 +1,53 @@
 package doctor_test
 
 import (
+	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 )
 
-// docs/doctor.md describes exactly the codes of Check, each under its own heading with meaning and
-// remedy. It also lists the least rights.
+// The table of docs/operate.md has exactly the codes of Check, with their severities and the
+// descriptions of the constants. The page also lists the least rights.
 func TestCheckDocs(t *testing.T) {
-	source, err := os.ReadFile("check.go")
+	files, err := filepath.Glob("check*.go")
 	ok(t, err)
-	page, err := os.ReadFile("../docs/doctor.md")
-	ok(t, err)
-	var codes, described []string
-	for _, m := range regexp.MustCompile(`(?m)^\tCode\w+ +Code = "([a-z-]+)"`).FindAllStringSubmatch(string(source), -1) {
-		codes = append(codes, m[1])
-	}
-	for _, part := range strings.Split(string(page), "\n### `")[1:] {
-		code, text, _ := strings.Cut(part, "`\n")
-		described = append(described, code)
-		if !strings.Contains(text, "\n**Means:** ") || !strings.Contains(text, "\n**Do:** ") {
-			t.Errorf("%s lacks its meaning or its remedy", code)
+	found := map[string][]string{} // from a constant to the severities of its findings
+	for _, f := range files {
+		if strings.HasSuffix(f, "_test.go") {
+			continue
+		}
+		for _, m := range regexp.MustCompile(`\b(Code\w+), (?:Severity(\w+)|severity)\b`).FindAllStringSubmatch(source(t, f), -1) {
+			if found[m[1]] = append(found[m[1]], strings.ToLower(m[2])); m[2] == "" { // a variable
+				found[m[1]] = append(found[m[1]], "problem", "warning")
+			}
 		}
 	}
-	slices.Sort(codes)
-	slices.Sort(described)
-	if len(codes) < 20 || !slices.Equal(codes, described) {
-		t.Errorf("codes %q, described %q", codes, described)
+	var rows []string
+	for _, m := range regexp.MustCompile(`(?m)^\t(Code\w+) +Code = "([a-z-]+)" +// (.*)$`).FindAllStringSubmatch(source(t, "check.go"), -1) {
+		var severities []string
+		for _, s := range []string{"problem", "warning", "note"} {
+			if slices.Contains(found[m[1]], s) {
+				severities = append(severities, s)
+			}
+		}
+		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s |\n", m[2], strings.Join(severities, ", "), m[3]))
 	}
-	if !strings.Contains(strings.Join(strings.Fields(string(page)), " "), least) {
+	page := source(t, "../docs/operate.md")
+	if table := "| code | severity | reports |\n|---|---|---|\n" + strings.Join(rows, "") + "\n"; len(rows) < 20 || !strings.Contains(page, table) {
+		t.Errorf("docs/operate.md does not have this table:\n%s", table)
+	}
+	if !strings.Contains(strings.Join(strings.Fields(page), " "), least) {
 		t.Errorf("the least rights are not %q", least)
 	}
+}
+
+func source(t *testing.T, file string) string {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	ok(t, err)
+	return string(b)
 }

@@ -101,7 +101,7 @@ func (n *node) tryOut(ctx context.Context) {
 
 const (
 	waitRefused = "WAIT: "
-	rightsPage  = "https://github.com/holdfast-go/holdfast/blob/main/docs/doctor.md#rights"
+	rightsPage  = "https://github.com/holdfast-go/holdfast/blob/main/docs/operate.md#rights"
 )
 
 // refused reports commands that the user may not use.

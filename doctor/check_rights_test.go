@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// least are the rights that docs/doctor.md lists.
+// least are the rights that docs/operate.md lists.
 const least = "-@all +eval +evalsha +time +get +set +hget +hmget +hset +hdel +pexpire +pttl +del +zadd +zrem +zrange +zrank +zscore +zcard +zpopmin +publish +subscribe +unsubscribe +ping"
 
 // asUser returns a client of a user with these rights.

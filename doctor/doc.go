@@ -43,7 +43,7 @@
 //
 // # Duties
 //
-//   - Give the user the rights that docs/doctor.md lists. [List] also needs SCAN and, to detect a
+//   - Give the user the rights that docs/operate.md lists. [List] also needs SCAN and, to detect a
 //     failover, INFO.
 //   - Pass to [Check] the client and the options that the program passes to lockcore.New.
 package doctor

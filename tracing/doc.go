@@ -119,66 +119,7 @@
 //
 // # Metrics
 //
-//	holdfast.wait.duration       histogram        s              kind name
-//	holdfast.hold.duration       histogram        s              kind name
-//	holdfast.acquisitions        counter          {acquisition}  kind name outcome  calls that have ended
-//	holdfast.contentions         counter          {acquisition}  kind name          calls that waited for another holder
-//	holdfast.takeovers           counter          {lease}        kind name          leases of abandoned keys, whatever the outcome of their runs
-//	holdfast.lease.held          up-down counter  {lease}        kind name
-//	holdfast.lease.lost          counter          {lease}        kind name cause
-//	holdfast.overruns            counter          {lease}        kind name
-//	holdfast.completion.failed   counter          {record}       kind name          records that could not be stored
-//	holdfast.renewals            counter          {renewal}      result: kept, gone, failed
-//	holdfast.conflict.lost       counter          {job}          name               conflicts on a job's last attempt
-//	holdfast.no_key              counter          {job}          name               jobs and requests without a key
-//	holdfast.payload_mismatches  counter          {acquisition}  name               done keys that were called with another payload
-//	holdfast.tick.abandoned      counter          {tick}         name               cron ticks whose instance died and which no other instance ran
-//	holdfast.parked              counter          {task}         kind name again    times that a task was parked; again is false for its first time, true if it was parked before
-//	holdfast.parked.duration     histogram        s              kind name          from the first parking of a task until it got its key or ended
-//	holdfast.parked.tasks        gauge            {task}         kind name          see below
-//	holdfast.parked.oldest       gauge            s              kind name          see below
-//	holdfast.bad_records         counter          {record}
-//	holdfast.cleanup.failed      counter          {lease}                           withdrawals and releases that Redis did not confirm
-//	holdfast.group.calls         histogram        {call}                            calls in a group
-//	holdfast.group.wait          histogram        s                                 time that the first call of a group waited
-//	holdfast.misconfigured       counter          {problem}                         problems of the setup
-//
-// Each label has the prefix "holdfast." too. Units are those of UCUM.
-//
-//   - Only the number of your names increases the number of time series. Keys, hosts, tasks and
-//     Lockers are never labels.
-//   - A run counts in holdfast.lease.held until it ends, and in holdfast.acquisitions when it has
-//     ended.
-//   - For a shared key, holdfast.lease.held is the number of its shares in this process, without
-//     their weights.
-//   - A parked task counts under the kind of its key. For a share that kind is exclusive.
-//
-// A class is a kind and a name. From the first call of a class its counters exist with the value 0,
-// for every outcome and cause of the kind. Counters without a name exist from New on. So rate and
-// increase also include the first event of a class, unless that event belongs to the first call of
-// the class.
-//
-// The instrumentation scope has the version of this module, and the schema URL of the semantic
-// conventions for error.type.
-//
-// # Parked tasks
-//
-// A parked task waits for a busy key outside of its worker, see asynqmw.Configure. Each event about
-// a parked task has the number of parked tasks of its key, and the time since the oldest was parked
-// for the first time. holdfast.parked.tasks is the sum over the keys of the class.
-// holdfast.parked.oldest is the age of the oldest task.
-//
-//   - A process reports the last event of each key for which it parked or ran tasks. Processes with
-//     the same keys report the same tasks. So use the maximum over the processes, not the sum.
-//   - A process gets no event when another process runs a task. So it drops the values of a key
-//     when the tasks that it parked must have come back: 30 s after the end of their delays. Until
-//     then it reports the number and the age of the last event. The age does not grow meanwhile.
-//   - A task that comes back to a busy key is parked again, and reports its key again. So a task
-//     that stays parked remains visible, with an age that is at most one delay old.
-//   - A process reports at most 4,096 keys at a time. A class is reported from its first parked
-//     task on, and is 0 without parked tasks.
-//   - If two Observers of one MeterProvider both have parked tasks of a class, only the values of
-//     one of them are reported.
+// docs/operate.md lists the metrics with their labels and the values of these.
 //
 // # Guarantees
 //

@@ -31,9 +31,13 @@ type Options struct {
 	ExposeRawKeys bool
 }
 
-// New returns an Observer for [lockcore.Options] that makes the spans and metrics in the
-// documentation of this package. One Observer can serve any number of Lockers. New returns an error
-// only if the MeterProvider refuses an instrument.
+// New returns an Observer for [lockcore.Options] that makes the spans in the documentation of this
+// package and the metrics in docs/operate.md. The instrumentation scope has the version of this
+// module, and the schema URL of the semantic conventions for error.type.
+//
+// One Observer can serve any number of Lockers. If two Observers of one MeterProvider both have
+// parked tasks of a kind and name, only one of them reports these. New returns an error only if the
+// MeterProvider returns one for an instrument.
 func New(o Options) (event.Observer, error) {
 	if o.TracerProvider == nil {
 		o.TracerProvider = otel.GetTracerProvider()

@@ -8,7 +8,7 @@ import (
 )
 
 // rightsPage lists the rights that a user needs.
-const rightsPage = "https://github.com/holdfast-go/holdfast/blob/main/docs/doctor.md#rights"
+const rightsPage = "https://github.com/holdfast-go/holdfast/blob/main/docs/operate.md#rights"
 
 // hintedError is an error with advice for the user.
 type hintedError struct {

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// holding is a key in the output of -json. docs/doctor.md lists the fields; their names must not
+// holding is a key in the output of -json. docs/operate.md shows the fields; their names must not
 // change.
 type holding struct {
 	Kind        string         `json:"kind"`

@@ -12,7 +12,7 @@
 //
 // User and password come from the environment, see holdfast help. The command uses Redis like a
 // Locker and needs the same rights; ls also needs SCAN and, to detect a failover, INFO.
-// docs/doctor.md has the exit codes and the fields of -json.
+// docs/operate.md has guides, and the fields of -json.
 package main
 
 import (

@@ -34,7 +34,7 @@ func rules(t *testing.T) []rule {
 // Every alert queries metrics that are emitted, describes the consequence and the first step, and
 // is on the page.
 func TestAlerts(t *testing.T) {
-	known, page := emitted(t), read(t, "README.md")
+	known, text := emitted(t), read(t, page)
 	all := rules(t)
 	if len(all) < 12 || len(all) != strings.Count(read(t, "alerts.yaml"), "- alert:") {
 		t.Errorf("%d alerts found", len(all))
@@ -52,11 +52,11 @@ func TestAlerts(t *testing.T) {
 		if !ok || len(consequence) < 20 || len(step) < 20 {
 			t.Errorf("%s: description %q does not say the consequence and the first step", r.name, r.description)
 		}
-		if !strings.Contains(page, "\n### "+r.name+"\n") || !strings.HasSuffix(r.runbook, "/docs/observability/README.md#"+strings.ToLower(r.name)) {
+		if !strings.Contains(text, "\n### "+r.name+"\n") || !strings.HasSuffix(r.runbook, "/docs/operate.md#"+strings.ToLower(r.name)) {
 			t.Errorf("%s: not on the page, or the link to it is wrong: %s", r.name, r.runbook)
 		}
 	}
-	for _, h := range regexp.MustCompile(`(?m)^### (Holdfast\w+)$`).FindAllStringSubmatch(page, -1) {
+	for _, h := range regexp.MustCompile(`(?m)^### (Holdfast\w+)$`).FindAllStringSubmatch(text, -1) {
 		if !strings.Contains(read(t, "alerts.yaml"), "- alert: "+h[1]+"\n") {
 			t.Errorf("%s is on the page, but no alert", h[1])
 		}

@@ -1,8 +1,9 @@
-// Package observability_test checks this directory. The dashboard, the alerts and the page name
-// exactly the metrics that the code emits.
+// Package observability_test checks the dashboard, the alerts and docs/operate.md: they name exactly
+// the metrics that the code emits.
 package observability_test
 
 import (
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -12,6 +13,8 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 )
+
+const page = "../operate.md"
 
 // metric is an instrument with its name in Prometheus.
 type metric struct {
@@ -32,7 +35,7 @@ func (m metric) names() []string {
 
 // translated applies the rules of the OpenTelemetry Prometheus exporter and of Prometheus's OTLP
 // receiver, as far as they are needed here. The test of examples/observability compares the names
-// in README.md, which follow these rules, with a real scrape.
+// on the page, which follow these rules, with a real scrape.
 func translated(m metricdata.Metrics) metric {
 	p := metric{otel: m.Name, unit: m.Unit, prom: strings.ReplaceAll(m.Name, ".", "_"), labels: map[string][]string{}}
 	switch m.Unit {
@@ -101,13 +104,13 @@ func emitted(t *testing.T) map[string]metric {
 	return found
 }
 
-// The scene causes every outcome, cause and metric in the documentation of package tracing.
-// Otherwise the other tests here would check too little.
+// The scene causes every outcome and cause in the documentation of package tracing, and emits every
+// metric that the package makes. Otherwise the other tests here would check too little.
 func TestSceneIsComplete(t *testing.T) {
 	metrics := emitted(t)
 	said := read(t, "../../tracing/doc.go")
 	_, outcomes, _ := strings.Cut(said, "# Outcomes")
-	outcomes, table, _ := strings.Cut(outcomes, "# Metrics")
+	outcomes, _, _ = strings.Cut(outcomes, "# Metrics")
 	for _, m := range regexp.MustCompile(`(?m)^//\t([a-z_]+)  `).FindAllStringSubmatch(outcomes, -1) {
 		if !slices.Contains(metrics["holdfast_acquisitions_total"].labels["holdfast_outcome"], m[1]) {
 			t.Errorf("no call had the outcome %q", m[1])
@@ -122,17 +125,14 @@ func TestSceneIsComplete(t *testing.T) {
 			t.Errorf("no lease was lost for the cause %q", cause)
 		}
 	}
-	rows := regexp.MustCompile(`(?m)^//\t(holdfast\.\S+)  `).FindAllStringSubmatch(table, -1)
-	if len(rows) < 14 {
-		t.Errorf("only %d metrics found in the documentation", len(rows))
+	instruments := regexp.MustCompile(`(?:histogram|counter|Histogram|Counter|Gauge)\("(holdfast\.[a-z_.]+)"`).
+		FindAllStringSubmatch(read(t, "../../tracing/instruments.go")+read(t, "../../tracing/parked.go"), -1)
+	if len(instruments) < 20 {
+		t.Errorf("only %d instruments found in package tracing", len(instruments))
 	}
-	var otel []string
-	for _, m := range metrics {
-		otel = append(otel, m.otel)
-	}
-	for _, m := range rows {
-		if !slices.Contains(otel, m[1]) {
-			t.Errorf("%s was not emitted", m[1])
+	for _, in := range instruments {
+		if !slices.ContainsFunc(slices.Collect(maps.Values(metrics)), func(m metric) bool { return m.otel == in[1] }) {
+			t.Errorf("%s was not emitted", in[1])
 		}
 	}
 }

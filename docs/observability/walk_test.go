@@ -147,7 +147,7 @@ func TestFromTheWaiterToTheHolder(t *testing.T) {
 	if on := attribute.NewSet(s.spans["exclusive waiter"].Attributes...); value(on, "holdfast.key.digest") != said {
 		t.Errorf("the digest on the span is %s, by the command of the page %s", value(on, "holdfast.key.digest"), said)
 	}
-	if !strings.Contains(read(t, "README.md"), `"`+said+`"`) {
+	if !strings.Contains(read(t, page), `"`+said+`"`) {
 		t.Errorf("the digest on the page is not %s", said)
 	}
 }

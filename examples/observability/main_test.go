@@ -16,7 +16,7 @@ func TestMain(m *testing.M) { stagetest.Main(m) }
 
 const docs = "../../docs/observability/"
 
-// After one fault of each kind, a scrape returns all metrics and labels that docs/observability
+// After one fault of each kind, a scrape returns all metrics and labels that docs/operate.md
 // names, in the form that the exporter gives them. This holds on a Redis inside the process and on
 // a real one.
 func TestRun(t *testing.T) {
@@ -66,8 +66,8 @@ func checkScrape(t *testing.T, scrape string) {
 		scraped[m[1]] = m[2] + " " + strings.Join(slices.Compact(labels), ", ")
 	}
 	types := map[string]string{"counter": "counter", "histogram": "histogram", "up-down counter": "gauge", "gauge": "gauge"}
-	row := regexp.MustCompile("(?m)^\\| `holdfast\\.[a-z_.]+` \\| `(holdfast_[a-z_]+)` \\| ([a-z -]+) \\| \\S+ \\| ([a-z, ]*?) ?\\| ")
-	rows := row.FindAllStringSubmatch(read(t, docs+"README.md"), -1)
+	row := regexp.MustCompile("(?m)^\\| `holdfast\\.[a-z_.]+` \\| `(holdfast_[a-z_]+)` \\| ([a-z -]+) \\| ([a-z, ]*?) ?\\| ")
+	rows := row.FindAllStringSubmatch(read(t, "../../docs/operate.md"), -1)
 	for _, r := range rows {
 		labels := strings.FieldsFunc(r[3], func(c rune) bool { return c == ',' || c == ' ' })
 		slices.Sort(labels)

@@ -50,7 +50,7 @@ func TestPublishedRights(t *testing.T) {
 // Other pages show the same rights.
 func TestPublishedRightsElsewhere(t *testing.T) {
 	for name, word := range map[string]string{
-		"docs/doctor.md":   redistest.Commands,
+		"docs/operate.md":  redistest.Commands,
 		"docs/security.md": "| `+wait` | ", "docs/security.md#": "| `+scan` | ",
 	} {
 		b, err := os.ReadFile("../../" + strings.TrimSuffix(name, "#"))

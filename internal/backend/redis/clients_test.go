@@ -56,7 +56,7 @@ func pipeliner(t *testing.T, rdb goredis.UniversalClient) *goredis.AutoPipeliner
 
 func noSlots(context.Context) ([]goredis.ClusterSlot, error) { return nil, errors.ErrUnsupported }
 
-// clientsByRow has the clients of each row of the table in docs/doctor.md, by the beginning of the row.
+// clientsByRow has the clients of each row of the table in docs/operate.md, by the beginning of the row.
 func clientsByRow(t *testing.T) map[string][]goredis.UniversalClient {
 	t.Helper()
 	dial := func(context.Context, string, string) (net.Conn, error) { return nil, net.ErrClosed }
@@ -101,11 +101,11 @@ func clientsByRow(t *testing.T) map[string][]goredis.UniversalClient {
 	}
 }
 
-// New makes of each kind of client what the table in docs/doctor.md says, and the table has no other
+// New makes of each kind of client what the table in docs/operate.md says, and the table has no other
 // rows.
 func TestKindsOfClients(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../../docs/doctor.md")
+	page, err := os.ReadFile("../../../docs/operate.md")
 	if err != nil {
 		t.Fatal(err)
 	}
