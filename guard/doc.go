@@ -34,39 +34,38 @@
 //
 //   - [Exclusive] prevents two runs of a key at the same time. [ExclusiveAll] does that for several
 //     keys.
-//   - [Shared] lets readers run beside each other, and prevents a run of Exclusive beside them.
+//   - [Shared] lets readers run next to each other, and prevents a run of Exclusive next to them.
 //   - [Limited] prevents more than n runs of a key at the same time.
 //   - [Once] and [OnceValue] prevent a second run of a key within OnceOptions.Keep. A later call
 //     returns what was recorded.
 //
-// The unique jobs of a queue solve another problem: the same job is not in the queue twice.
+// The unique jobs of a queue solve another problem: the same job is not in the queue twice. The
+// page docs/outcomes.md lists how a call can end, and docs/frameworks.md shows the functions around
+// brokers, queues and HTTP frameworks.
 //
-// The functions can be nested. Put Exclusive outside and Once inside, because work that waits for
-// the key of Exclusive has not begun. With Once outside, its run includes that wait:
+// # Nesting
 //
-//   - If the process dies, the keys of all calls that wait are abandoned, and AtMostOnce refuses
-//     work that never began.
-//   - With AtMostOnce the refusal of a busy Exclusive is recorded as the outcome of the work.
-//
-// A Once inside does not wait for another run of its key by default, see [OnceOptions].
+// Put Exclusive outside and Once inside, because work that waits for the key of Exclusive has not
+// begun. With Once outside, its run includes that wait. Then the death of a process abandons the
+// keys of all calls that wait, and AtMostOnce does not run work that never began. A Once inside
+// does not wait for another run of its key by default, see [OnceOptions].
 //
 // # Guarantees
 //
 //   - The function gets a ctx that is canceled before the lease can end.
 //   - The key is released when the function has returned or panicked, and never before. [Ticket] is
-//     the exception: it passes the hold to another process.
+//     the exception: it transfers the hold to another process.
 //   - A nested call for the same key sends no command. Nested calls with the same ctx run one at a
 //     time.
-//   - A run without a record never counts as done.
-//   - A record is never replaced. Until OnceOptions.Keep is over, a replay returns what the first
+//   - A run without a record is never treated as done.
+//   - A record is never replaced. Until the end of OnceOptions.Keep a replay returns what the first
 //     recorded run returned.
 //
 // # Limits
 //
 //   - No lock can rule out a crash between the effect of the function and its record. [Mode]
-//     decides what happens then. AtLeastOnce runs the function again. AtMostOnce refuses the key
-//     until an operator clears it (holdfast clear -once), or for OnceOptions.Keep, at least 100
-//     days.
+//     decides what happens then: AtLeastOnce runs the function again, and AtMostOnce returns an
+//     error until an operator clears the key.
 //   - The limits of package lockcore apply too: a handler that ignores its ctx can overlap the next
 //     holder.
 //
@@ -84,9 +83,9 @@
 // One rule holds for all packages of this module:
 //
 //   - A constructor that returns a decorator or a KeyFunc panics on nil arguments and on options
-//     that Validate refuses, as http.ServeMux does. Such options are mistakes in the program.
-//     Examples are asynqmw.Once, httpmw.Exclusive and asynqmw.ByJSON. If options come from a file,
-//     call Validate first.
+//     for which Validate returns an error, as http.ServeMux does. Such options are mistakes in the
+//     program. Examples are asynqmw.Once, httpmw.Exclusive and asynqmw.ByJSON. If options come from
+//     a file, call Validate first.
 //   - A constructor that returns a resource returns an error. Examples are lockcore.New,
 //     cronmw.New, asynqmw.NewTicks and tracing.New.
 //   - The functions of this package check the arguments of each call and return an error that

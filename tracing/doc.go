@@ -34,9 +34,10 @@
 //	}
 //
 // A program that sets the global providers of OpenTelemetry calls tracing.New(tracing.Options{}).
-// The telemetry shows the calls that ran, waited, were refused or lost their lease, and their
+// The telemetry shows the calls that ran, waited, did not run or lost their lease, and their
 // holders. In holdfast, only this package and tracing/asynqtrace import OpenTelemetry. To use
-// slogobs too, see [event.Join].
+// slogobs too, see [event.Join]. The page docs/operate.md shows how to find a cause with them, and
+// has dashboards and alerts.
 //
 // # Spans
 //
@@ -44,13 +45,13 @@
 // Terms.Name: "exclusive account", "limited partner", "once charge". It is the parent of the
 // handler's spans.
 //
-//   - A call that waited has a child span "acquire". It begins when the call enters the wait queue,
-//     and ends with the grant or the refusal.
+//   - A call that waited has a child span "acquire", from its entry into the wait queue to the
+//     grant or the error.
 //   - Both spans link to the span of the holder if its trace context is known at that time. The
 //     trace context is stored with the key. An invalid one is not linked.
-//   - A run whose record Redis did not confirm at once has a child span "complete". It begins at
-//     the end of the handler, and ends when the record is stored or given up. If it is given up,
-//     the status of the span is Error.
+//   - A run whose record Redis did not confirm at once has a child span "complete", from the end of
+//     the handler until the record is stored or given up. If it is given up, the status of the span
+//     is Error.
 //   - A nested call, a call with invalid arguments, and a call whose ctx has ended before it have
 //     no span.
 //
@@ -86,12 +87,11 @@
 //
 // The events of the span of a run:
 //
-//   - "holdfast.lost", with holdfast.cause: the lease ended early.
-//   - "holdfast.overrun", with holdfast.cause: the handler continued after its ctx had ended.
-//   - "holdfast.renewal_failed", with error.type: a renewal got no reply.
-//   - "holdfast.release_failed", with error.type: the release got no reply. The key is free at the
-//     end of its lease at the latest.
-//   - "holdfast.nested_wait", with holdfast.queue.length: a nested call waits for another one.
+//	"holdfast.lost"            the lease ended early; with holdfast.cause
+//	"holdfast.overrun"         the handler continued after its ctx had ended; with holdfast.cause
+//	"holdfast.renewal_failed"  a renewal got no reply; with error.type
+//	"holdfast.release_failed"  the release got no reply, and the key is free at the end of its lease at the latest; with error.type
+//	"holdfast.nested_wait"     a nested call waits for another one; with holdfast.queue.length
 //
 // # Outcomes
 //
@@ -114,8 +114,8 @@
 // The status of the span is Error, with error.type, for failed, abandoned, unavailable, closed,
 // bad_record, lost and unknown. Otherwise it is not set.
 //
-// Under httpmw.Exclusive, Shared and Limited a response with status 500 counts as completed,
-// because they do not observe the status. The span and the metrics of the HTTP server have it.
+// Under httpmw.Exclusive, Shared and Limited a response with status 500 is completed, because they
+// do not observe the status. The span and the metrics of the HTTP server have it.
 //
 // # Metrics
 //
@@ -124,6 +124,5 @@
 // # Guarantees
 //
 //   - No span or metric has the text of an error, because it may contain the key or a host name.
-//   - No span or metric has the key, unless Options.ExposeRawKeys is set. With it the spans have
-//     the key, and the metrics do not.
+//   - No span or metric has the key. Options.ExposeRawKeys adds it to the spans only.
 package tracing

@@ -1,6 +1,6 @@
 // Package slogobs writes the events of a [lockcore.Locker] to a log/slog logger.
 //
-// This program logs that the second call was refused:
+// This program logs that the second call did not run:
 //
 //	package main
 //
@@ -31,6 +31,9 @@
 // Observers:
 //
 //	lockcore.Options{Observer: event.Join(traces, slogobs.New(slog.Default(), slogobs.Options{}))}
+//
+// A Locker without an Observer already logs its worst problems to slog.Default(). This package logs
+// all events, to a logger of your choice.
 //
 // # Records
 //
@@ -73,9 +76,9 @@
 //   - kind and name
 //   - limit, only for a share: -1 if it is unlimited
 //   - key_digest: the first 8 bytes of the SHA-256 of the key in hex, as on spans
-//   - holder; holder_locker: the UUID of the Locker of the holder while its hold lasts; locker: the
-//     UUID of the Locker that made the call. If both UUIDs are equal, the holder is a call of the
-//     same process.
+//   - holder; holder_locker: the UUID of the holder's Locker while its hold lasts; locker: the UUID
+//     of the Locker that made the call. If both UUIDs are equal, the holder is a call of the same
+//     process.
 //   - waited, held, queue, token, attempt, renewals, outcome, cause, leases, problem, error_class,
 //     error
 //   - for parked tasks: tasks, the number of parked tasks of the key; oldest, the age of the oldest
