@@ -122,7 +122,7 @@
 //   - Tokens start at the clock of the machine. They grow over a restart, unless the clock was set
 //     back.
 //
-// ExampleNewMemory selects the backend by configuration. docs/memory.md says more.
+// ExampleNewMemory selects the backend by configuration. docs/faq.md says where it fits.
 //
 // # Wait queues
 //
