@@ -30,3 +30,16 @@ func TestPromisesHaveTests(t *testing.T) {
 		t.Errorf("%s is old: run go -C tools run ./count -write", testPage)
 	}
 }
+
+// The pages together are short enough to be read. A new capability may add 1,500 words to the
+// limit.
+func TestPagesAreShort(t *testing.T) {
+	r, err := read(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const most = 32_000
+	if n := r.written(); n > most {
+		t.Errorf("the pages have %d words, must have at most %d: go -C tools run ./count counts each", n, most)
+	}
+}
