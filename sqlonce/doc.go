@@ -47,7 +47,7 @@
 // Call [Do] or [DoValue] first in the transaction, make the effect in that transaction, and commit
 // if there is no error. [Create] returns the text that creates the table. The package imports no
 // driver: it works with database/sql on PostgreSQL, MySQL, MariaDB and SQLite, and with pgx.
-// docs/sql.md has recipes, also for ORMs, and compares them with locks.
+// docs/sql.md has recipes, also for ORMs.
 //
 // # Guarantees
 //
@@ -73,8 +73,7 @@
 //     except guard.ErrNoResult.
 //   - Return a decision that must be remembered as a value of DoValue.
 //   - Run the whole transaction again if the server asks for that: SQLSTATE 40001 and 40P01 in
-//     PostgreSQL, 1213, 1205 and 1020 in MySQL and MariaDB, SQLITE_BUSY in SQLite. The functions
-//     return errors of the driver unchanged.
+//     PostgreSQL, 1213, 1205 and 1020 in MySQL and MariaDB, SQLITE_BUSY in SQLite.
 //   - In SQLite begin the transaction as IMMEDIATE and set a busy_timeout.
 //   - Delete old rows with Purge, but keep a row for longer than the same work may arrive again.
 //

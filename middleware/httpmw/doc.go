@@ -39,14 +39,13 @@
 // These middlewares wrap any http.Handler, for example behind http.ServeMux or chi:
 //
 //   - [Idempotent] runs the handler once for each Idempotency-Key, and answers a repeat with the
-//     recorded response. It guards POST and PATCH, see IdempotentOptions.Methods.
+//     recorded response.
 //   - [Exclusive] runs one request at a time for each key, such as an account.
 //   - [Shared] runs readers of a key at the same time, but never while a request of Exclusive runs.
 //   - [Limited] and [LimitedFunc] run at most n requests at a time for each key.
 //
 // The header follows draft-ietf-httpapi-idempotency-key-header-07, an Internet-Draft of October
-// 2025 that expired on April 18, 2026. The draft recommends 409 while the first request runs. Here
-// a repeat first waits up to Terms.Wait, unless that is lockcore.NoWait.
+// 2025 that expired on April 18, 2026.
 //
 // # Guarantees
 //
@@ -58,7 +57,7 @@
 //   - A replay has the recorded status, headers and body, except the headers that
 //     IdempotentOptions.OmitHeaders lists.
 //   - The record is stored before the response is sent, so a client that got a success gets it
-//     again. Limits has the exceptions.
+//     again, except as Limits says.
 //   - Requests of two scopes, or of two paths, never share a record.
 //
 // The guarantees of Exclusive, Shared and Limited are the same as in package guard.
@@ -70,16 +69,15 @@
 //     to the system that has the effect.
 //   - If Redis does not reply for about a second while a response is recorded, the response is sent
 //     nevertheless, and the record follows.
-//   - A streamed response is not recorded, see [Idempotent]. Its repeat gets 409 and does not run.
+//   - A streamed response is not recorded, see [Idempotent]. Its repeat gets 409.
 //   - A request that waits occupies a connection and a goroutine. At most 64 requests of a process
 //     wait for one key (Terms.MaxWaiting), so that one hot key cannot occupy a server. Further ones
-//     get 409, or 429 under Limited, with Retry-After at once, and cost no command. With ten hot
-//     keys up to 640 requests wait.
+//     get 409, or 429 under Limited, with Retry-After at once, and cost no command.
 //
 // # What you must do
 //
-//   - Put Idempotent behind authentication and rate limits, and in front of the business handler,
-//     because it records all responses behind it. docs/http.md has the whole chain.
+//   - Put Idempotent behind authentication and rate limits, and in front of the business handler.
+//     docs/http.md has the whole chain.
 //   - Do not let code in front of it read the body.
 //   - Do not put http.TimeoutHandler behind it, because that returns while its handler still runs.
 //   - Write the response before the http.Handler behind these middlewares returns. gin, echo and
