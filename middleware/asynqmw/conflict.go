@@ -17,7 +17,8 @@ import (
 //
 //   - [RetryLater]: asynq gets a *lockcore.BusyError. The task comes back later, with [Parking] as
 //     a parked task. With [Configure] it uses up no retry.
-//   - [Skip]: asynq gets nil. The task ends as if it had run: completed if it has a retention.
+//   - [Skip]: asynq gets nil. The task ends as if it had run: completed if it has a retention. Do
+//     not put a middleware with Skip inside a [Once], which would record the skipped run as done.
 //   - [Drop]: asynq gets an error that wraps asynq.RevokeTask. The task is deleted, even if it has
 //     a retention.
 //   - [Fail]: asynq gets an error that uses up a retry. After the last attempt the task is

@@ -19,9 +19,13 @@ import (
 // [ByJSON] and the other functions of this package make the usual ones. The Class of the key is the
 // default of Terms.Name.
 //
+// The key names what must not be used twice at a time. If it is too broad, such as the type of the
+// task, unrelated tasks wait for each other. If it is too narrow, such as a payload with a time in
+// it, every task has another key.
+//
 //   - The error guard.Unguarded: the handler runs without a guard.
-//   - Any other error, or a key that [guard.Key.Validate] refuses: the task does not run, asynq
-//     gets the error and retries, and the Observer gets event.NoKey.
+//   - Any other error, or a key that [guard.Key.Validate] does not accept: the task does not run,
+//     asynq gets the error and retries, and the Observer gets event.NoKey.
 //   - An error that wraps asynq.SkipRetry: the same, but asynq archives the task at once. asynq
 //     keeps only the newest 10,000 archived tasks of a queue.
 type KeyFunc func(ctx context.Context, t *asynq.Task) (guard.Key, error)
@@ -86,7 +90,7 @@ func ByTaskID() KeyFunc {
 	return func(ctx context.Context, _ *asynq.Task) (guard.Key, error) {
 		id, _ := asynq.GetTaskID(ctx)
 		if id == "" {
-			return guard.Key{Class: "task"}, errors.New("ctx has no task ID, it is not from an asynq server")
+			return guard.Key{Class: "task"}, errors.New("no task ID in ctx: call this inside an asynq handler")
 		}
 		onePayload(ctx)
 		queue, _ := asynq.GetQueueName(ctx)
@@ -118,7 +122,7 @@ func ByQueue() KeyFunc {
 	return func(ctx context.Context, _ *asynq.Task) (guard.Key, error) {
 		queue, _ := asynq.GetQueueName(ctx)
 		if queue == "" {
-			return guard.Key{Class: "queue"}, errors.New("ctx has no queue, it is not from an asynq server")
+			return guard.Key{Class: "queue"}, errors.New("no queue in ctx: call this inside an asynq handler")
 		}
 		return guard.Key{Class: "queue", ID: queue}, nil
 	}

@@ -59,7 +59,7 @@ type result struct {
 	taken bool
 }
 
-// newResult returns the result of a run of t, and that of the Once around it or nil.
+// newResult returns the result of a run of t, and the result of the enclosing Once, if any.
 func newResult(ctx context.Context, t *asynq.Task) (r, outer *result) {
 	outer, _ = ctx.Value(resultKey{}).(*result)
 	r = &result{writer: t.ResultWriter(), outer: outer}

@@ -12,8 +12,19 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// HeaderTicket is the name of the header for a ticket of guard.Ticket. Make a task with this header
-// with asynq.NewTaskWithHeaders. See ExclusiveOptions.Adopt.
+// HeaderTicket is the name of the header for a ticket of guard.Ticket, see
+// asynq.NewTaskWithHeaders. With a ticket a handler under Exclusive or Once transfers its hold to a
+// task that it enqueues. That task, under a middleware with Adopt, begins under the same hold of
+// the key, with a greater fencing token. No other task or process gets the key in between.
+//
+//   - asynq may deliver a task twice. Then one delivery adopts the hold, and the other acquires the
+//     key like any other task. The same applies to a retry, because the first run has used the
+//     ticket.
+//   - If the task cannot be enqueued, adopt the ticket in the handler and release the lease.
+//     Otherwise the key is held until the end of the ticket.
+//   - The ticket is not encrypted. All programs with access to the Redis of asynq can read it, and
+//     so can users of every tool that shows headers of tasks. A reader that can also send commands
+//     to the Redis of the locks can take the hold.
 const HeaderTicket = "holdfast-ticket"
 
 // adopting returns a ctx in which the guard of key adopts the hold of the task's ticket, if there
