@@ -16,7 +16,7 @@ func Current(ctx context.Context) (h Hold, ok bool) { return lockcore.Current(ct
 
 // Token returns the fencing token under which ctx holds key, and reports whether ctx holds key. The
 // token grows with every hold of the key, not with a renewal or a nested call. It is about 1.8e15
-// today, so store it as a 64-bit integer. It protects only a resource that refuses smaller tokens,
+// today, so store it as a 64-bit integer. It protects only a resource that rejects smaller tokens,
 // see package fence (https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html).
 func Token(ctx context.Context, key string) (int64, bool) {
 	h, ok := lockcore.HoldOf(ctx, key)

@@ -10,8 +10,8 @@ import (
 
 // Unguarded is the error that a KeyFunc of a middleware returns for a job or request that needs no
 // guard. The handler then runs as if there were no middleware. An error that wraps Unguarded has
-// the same meaning. As with fs.SkipDir, no function of this module returns it. A function of
-// another type, such as httpmw.Scope, cannot use it: there it is an ordinary error.
+// the same meaning. As with fs.SkipDir, no function of this module returns it. Only KeyFuncs may
+// return it. From another function, such as httpmw.Scope, it is an ordinary error.
 var Unguarded = errors.New("guard: run unguarded") //nolint:revive,staticcheck // it is no failure; fs.SkipDir has no Err either
 
 const maxClass = 128 // bytes, the limit of Terms.Name
@@ -39,8 +39,8 @@ func (k Key) String() string {
 }
 
 // Validate reports every problem of k at once. The middlewares call it for each key of a KeyFunc.
-// It does not check the length of ID: [Exclusive] and [Once] refuse a key of more than 512 bytes
-// with lockcore.ErrKey.
+// It does not check the length of ID: for a key of more than 512 bytes [Exclusive] and [Once]
+// return lockcore.ErrKey.
 func (k Key) Validate() error {
 	if k.ID != "" && len(k.Class) <= maxClass && !strings.Contains(k.Class, ":") {
 		return nil

@@ -29,14 +29,16 @@ type Mode int
 const (
 	// AtLeastOnce takes an abandoned key over and runs the work again. Its effect may happen twice.
 	AtLeastOnce Mode = iota
-	// AtMostOnce refuses an abandoned key with a *lockcore.AbandonedError. It does so until an
+	// AtMostOnce returns a *lockcore.AbandonedError for an abandoned key. It does so until an
 	// operator clears the key (holdfast clear -once, or idempotency.Clear), or for Keep, at least
-	// 100 days, from the end of the run or the last refusal. After that time the key is forgotten and
-	// runs again. A failed run is recorded and replayed, unless its error is marked with NoEffect or
-	// Unknown. The error of an inner guard is recorded too if that guard did not run its function
-	// (lockcore.ErrNotRun), for example because its key was busy. Then nest that guard outside of
-	// Once, or mark its error with NoEffect if nothing has happened yet. The text of the error says
-	// so too, and the Observer gets event.Misconfigured.
+	// 100 days, from the end of the run or the last such error. After that time the key is forgotten
+	// and runs again.
+	//
+	//   - A failed run is recorded and replayed, unless its error is marked with NoEffect or Unknown.
+	//   - A nested guard's BusyError, and any other lockcore.ErrNotRun of it, is recorded as a
+	//     failure. Nest that guard outside of Once, or wrap its error in NoEffect if nothing has
+	//     happened yet. The text of the error says so too, and the Observer gets
+	//     event.Misconfigured.
 	AtMostOnce
 )
 

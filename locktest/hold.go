@@ -22,7 +22,7 @@ func Hold(tb testing.TB, locks *lockcore.Locker, key string) (release func()) {
 }
 
 // HoldOnce makes another holder run the once key until release is called or the test ends, like
-// [Hold]. A release counts as a failed run: the next call runs the key again.
+// [Hold]. A release ends the run as failed, so the next call runs the key again.
 func HoldOnce(tb testing.TB, locks *lockcore.Locker, key string) (release func()) {
 	tb.Helper()
 	return releaseOnce(tb, claim(tb, locks, key))

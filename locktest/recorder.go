@@ -13,7 +13,7 @@ import (
 // Its methods may be called at the same time.
 //
 // A Recorder keeps every event until Reset, so it is not for production. It has no traceparent: use
-// [event.Join] to record beside another Observer.
+// [event.Join] to record next to another Observer.
 type Recorder struct {
 	mu       sync.Mutex
 	attempts []event.Acquisition

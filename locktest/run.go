@@ -37,8 +37,8 @@ const (
 //
 // Effects on the server:
 //
-//   - Run may run beside your own traffic and beside other Runs. It adds only keys with random
-//     names under the Prefix.
+//   - Run may run next to your own traffic and next to other Runs. It adds only keys with
+//     random names under the Prefix.
 //   - A user with the least rights suffices. Run needs no FLUSHALL, CONFIG, DEBUG, KEYS or SCAN.
 //   - It deletes its keys at the end, even if it fails. If the process dies first, their TTLs end
 //     within a day.
@@ -56,7 +56,7 @@ const (
 //   - Run shows the promises under the present conditions. It does not show what a failover or a
 //     restart loses.
 //   - It does not work in a testing/synctest bubble.
-//   - A client that lockcore.New refuses, such as a *redis.Ring, fails t at once.
+//   - A client for which lockcore.New returns an error, such as a *redis.Ring, fails t at once.
 func Run(t *testing.T, rdb redis.UniversalClient, o lockcore.Options) {
 	t.Helper()
 	run(t, rdb, o, testing.Short())

@@ -57,7 +57,7 @@ func (t *trial) permits() {
 	}
 }
 
-// weighing watches the shares without the lock, like oracle, and adds up the weights.
+// weighing sums the weights held at once, from outside, like oracle.
 type weighing struct {
 	limit int
 

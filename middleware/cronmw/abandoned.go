@@ -17,8 +17,8 @@ const (
 	reportKeep = 7 * 24 * time.Hour // how long a report is remembered, so that no other instance repeats it
 )
 
-// reportAbandoned reports the tick before that of a if its instance died and no standby takes it
-// over. It looks at earlier ticks past these:
+// reportAbandoned reports the tick before a's if its instance died and no standby takes it over. It
+// looks at earlier ticks past these:
 //
 //   - free ticks: no instance claimed them
 //   - held ticks: their instance may have died before the lease ended
@@ -26,7 +26,7 @@ const (
 //   - ticks that have run, but are not older than patience returns (a lease and 3 s)
 //
 // It stops at an older tick that has run. Under Allow a tick may be further back, and is then not
-// found, if its instance died after a long run beside others.
+// found, if its instance died after a long run next to others.
 //
 // Several instances may find the same tick, because each looks back over several ticks. A separate
 // once key decides which of them reports it. If that instance dies before the report, no instance

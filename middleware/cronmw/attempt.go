@@ -83,7 +83,7 @@ func (a *attempt) run(ctx context.Context) error {
 	a.token, a.repeated, a.tookOver = h.Token, h.Attempt > 1, h.TookOver
 	late := h.GrantedAt.Sub(a.Tick.Time)
 	switch {
-	case !held: // the lease is over, but its timer may not have fired yet: then ctx has no cause
+	case !held: // the lease has ended, but its timer may not have fired yet: then ctx has no cause
 		return a.refuse(NotRun, cmp.Or(context.Cause(ctx), lockcore.ErrLost))
 	case a.late(h.GrantedAt):
 		return a.refuse(Late, &LateError{By: late, Max: a.lateness(a.Tick.Time)})
@@ -158,7 +158,7 @@ func (a *attempt) alone(ctx context.Context) error {
 	}
 }
 
-// sleep sleeps for d. It returns false if ctx, that of the hold, or a.stopping ends before.
+// sleep sleeps for d. It returns false if the hold's ctx or a.stopping ends before.
 func (a *attempt) sleep(ctx context.Context, d time.Duration) bool {
 	return sleep(ctx, d, a.stopping)
 }

@@ -42,7 +42,7 @@ const (
 	CatchUpNone CatchUp = iota
 	// CatchUpLatest runs the latest missed tick once, as soon as an instance runs, but not after
 	// the next tick is due. If the next tick is due after MaxLateness, MaxLateness does not apply.
-	// It is for [Jobs]. [AddTo] refuses it.
+	// It is for [Jobs]. [AddTo] returns an error for it.
 	//
 	// The backend remembers for 9 to 12 months since when the job has existed, and each tick at
 	// least until the next one.
@@ -101,7 +101,7 @@ type Job struct {
 	// Every other error of fn is a failure, and so is a panic. A run that MaxHold, Stall or an
 	// operator ended (lockcore.ErrMaxHold, ErrStalled, ErrRevoked) is also a failure. A failed tick
 	// is not run again. But if fn ignores the end of its ctx, its lease expires, and a standby runs
-	// the tick beside it.
+	// the tick next to it.
 	//
 	// Without Standby no instance waits, and a tick whose instance died is not run again. The
 	// instance that has the next tick, or the first one after the lease of the dead instance,

@@ -31,9 +31,10 @@ const (
 	// Skipped means that an earlier run continues, or that MinHold keeps the job's key after one.
 	// Err is a *lockcore.BusyError with the holder, which is empty after a run.
 	Skipped
-	// Late means that the tick was refused. Err is a *LateError.
+	// Late means that the tick did not run, because it was granted too late. Err is a *LateError.
 	Late
-	// Early means that the tick was refused. Err is an *EarlyError.
+	// Early means that the tick did not run here, because it was granted more than a minute early.
+	// Err is an *EarlyError.
 	Early
 	// Abandoned means that the instance that ran the tick died, and that no other instance runs it.
 	// The instance that has the next tick reports it. Err is a *lockcore.AbandonedError.

@@ -127,7 +127,7 @@ func (e *tickRun) again(ctx context.Context) (time.Duration, bool) {
 
 // settled reports whether the instance may claim the tick. It returns false while Redis has an
 // earlier hold of this instance under which fn was not called. Such a hold remains if Redis became
-// unavailable before its release. When its lease is over, the hold is abandoned, and settled clears
+// unavailable before its release. When its lease has ended, the hold is abandoned, and settled clears
 // it. Otherwise the instance would take it for a run of the tick.
 func (e *tickRun) settled(ctx context.Context) bool {
 	if e.unused == 0 {

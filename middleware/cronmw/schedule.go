@@ -22,8 +22,8 @@ type plan struct {
 var parser = cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 
 // checkSpec returns spec without surrounding space, and with one space behind a zone: robfig's
-// parser takes all up to the first space for the zone. It refuses a spec that has other ticks on
-// each instance, and one on which that parser panics: a zone without fields.
+// parser takes all up to the first space for the zone. It returns an error for a spec that has other
+// ticks on each instance, and for one on which that parser panics: a zone without fields.
 func checkSpec(spec string) (string, error) {
 	spec = strings.TrimSpace(spec)
 	rest := spec
@@ -45,7 +45,7 @@ func checkSpec(spec string) (string, error) {
 }
 
 // newPlan returns the plan of s. zone is the zone of a spec that names none. text is the spec.
-// newPlan refuses a constant delay, and a schedule without a tick after now.
+// newPlan returns an error for a constant delay, and for a schedule without a tick after now.
 func newPlan(s cron.Schedule, zone *time.Location, text string, skipRepeated bool, now time.Time) (plan, error) {
 	switch s := s.(type) {
 	case *cron.SpecSchedule:
