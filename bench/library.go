@@ -24,7 +24,7 @@ type setup struct {
 	cluster []string // all nodes, if addr is one of a Cluster
 	dial    func(ctx context.Context, network, addr string) (net.Conn, error)
 	lease   time.Duration // 0: the one in the library's README
-	limit   int           // as Terms.Limit; 0: one
+	limit   int           // as lockcore.Limit.N; 0: one
 
 	timeouts bool          // go-redis honors the deadline of a ctx also while it reads and writes
 	pause    time.Duration // of redislock between two tries; 0: 10 ms

@@ -9,6 +9,7 @@ import (
 type holdfastLocker struct {
 	locks *lockcore.Locker
 	terms lockcore.Terms
+	limit lockcore.Limit // zero: the key alone
 }
 
 func openHoldfast(s setup) (locker, error) {
@@ -16,11 +17,15 @@ func openHoldfast(s setup) (locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &holdfastLocker{locks, lockcore.Terms{Wait: lockcore.Forever, Lease: s.lease, Limit: s.limit}}, nil
+	return &holdfastLocker{locks, lockcore.Terms{Wait: lockcore.Forever, Lease: s.lease}, lockcore.Limit{N: s.limit}}, nil
 }
 
 func (l *holdfastLocker) lock(ctx context.Context, key string) (held, error) {
-	lease, err := l.locks.Acquire(ctx, key, l.terms)
+	acquire := func() (*lockcore.Lease, error) { return l.locks.Acquire(ctx, key, l.terms) }
+	if l.limit.N != 0 {
+		acquire = func() (*lockcore.Lease, error) { return l.locks.AcquireShare(ctx, key, l.limit, l.terms) }
+	}
+	lease, err := acquire()
 	if err != nil {
 		return nil, err
 	}

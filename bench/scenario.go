@@ -29,7 +29,7 @@ type point struct {
 	Procs   int           `json:"procs"`
 	Workers int           `json:"workers"` // in all processes together; memory: leases; wait: waiters; fault: rounds, each on a separate key
 	Keys    int           `json:"keys"`
-	Limit   int           `json:"limit"`  // as Terms.Limit; 0: one
+	Limit   int           `json:"limit"`  // as lockcore.Limit.N; 0: one
 	Inside  time.Duration `json:"inside"` // duration of a critical section
 	Lease   time.Duration `json:"lease"`  // 0: the one in the library's README
 	Most    int           `json:"most"`   // http: requests that the server processes at once; 0: no limit

@@ -104,19 +104,19 @@ func List(ctx context.Context, l *lockcore.Locker, o ListOptions) iter.Seq2[Entr
 func entryOf(e *backend.ListEntry) Entry {
 	var shares []lockcore.Share
 	for _, s := range e.Shares {
-		limit := s.Limit
-		if limit == backend.Unlimited {
-			limit = lockcore.Unlimited
+		limit := lockcore.Limit{N: s.Limit, Weight: s.Weight}
+		if s.Limit == backend.Unlimited {
+			limit = lockcore.Limit{N: lockcore.Unlimited}
 		}
 		shares = append(shares, lockcore.Share{
-			Limit: limit, Weight: s.Weight, Holder: holderOf(s.Locker, s.Holder), HeldFor: s.HeldFor, Remaining: s.Remaining, Cooling: s.Cooling,
+			Limit: limit, Holder: holderOf(s.Locker, s.Holder), HeldFor: s.HeldFor, Remaining: s.Remaining, Cooling: s.Cooling,
 		})
 	}
 	return Entry{
 		Kind: event.Kind(e.Kind), Key: e.Name, RecordHead: e.Record,
 		Holding: lockcore.Holding{
 			State: lockcore.State(e.State), Holder: holderOf(e.Locker, e.Holder), GrantedAt: e.GrantedAt, HeldFor: e.HeldFor, Remaining: e.Remaining,
-			Lease: e.Lease, NoRenew: e.State == backend.StateHeld && backend.ParseHolder(e.Holder).Unrenewed, Token: e.Token, Attempt: e.Attempt, KeepLeft: e.KeepLeft, Queue: e.Queue, Revoked: e.Revoked, Died: e.Died,
+			Lease: e.Lease, Fixed: e.State == backend.StateHeld && backend.ParseHolder(e.Holder).Unrenewed, Token: e.Token, Attempt: e.Attempt, KeepLeft: e.KeepLeft, Queue: e.Queue, Revoked: e.Revoked, Died: e.Died,
 			Parked: e.Parked, ParkedFor: e.ParkedFor, OldestParked: e.OldestParked,
 			Weights: e.Weights, Shares: shares,
 		},

@@ -40,7 +40,7 @@ func holdMany(t *testing.T, rdb redis.UniversalClient, n int) {
 	t.Helper()
 	l := listLocker(t, rdb, "p")
 	for i := range n {
-		must(l.Acquire(t.Context(), fmt.Sprint(i), lockcore.Terms{Wait: time.Minute, Lease: time.Hour, NoRenew: true}))
+		must(l.AcquireFixed(t.Context(), fmt.Sprint(i), lockcore.Terms{Wait: time.Minute, Lease: time.Hour}))
 	}
 }
 

@@ -55,8 +55,8 @@ func TestList(t *testing.T) {
 					ok(t, le.Release(ctx))
 				}
 			}
-			must(l.Acquire(ctx, "read", lockcore.Terms{Limit: lockcore.Unlimited}))
-			must(l.Acquire(ctx, "read", lockcore.Terms{Limit: 5, Weight: 3}))
+			must(l.AcquireShare(ctx, "read", lockcore.Limit{N: lockcore.Unlimited}, lockcore.Terms{}))
+			must(l.AcquireShare(ctx, "read", lockcore.Limit{N: 5, Weight: 3}, lockcore.Terms{}))
 			done, _, err := l.Claim(ctx, "paid", lockcore.Claim{})
 			ok(t, err)
 			must(other.Acquire(ctx, "foreign", noWait))

@@ -11,7 +11,7 @@ type Acquisition struct {
 	Kind    Kind
 	Name    string // Terms.Name
 	Key     string // raw: hash it before it leaves the process
-	Limit   int    // Terms.Limit; 0: the call gets the key alone
+	Limit   int    // lockcore.Limit.N; 0: the call gets the key alone
 	Backend string // "redis" or "memory (this process only)"
 	Locker  string // UUID, see Locker.ID
 }
@@ -146,7 +146,7 @@ type CleanupFailed struct {
 // RenewPass: one batch of renewals, even of a single lease, is over. It belongs to no attempt.
 type RenewPass struct {
 	Leases int           // in the batch: Kept, Gone and Failed together
-	Kept   int           // renewed; NoRenew: still held
+	Kept   int           // renewed; a lease of AcquireFixed: still held
 	Gone   int           // lost or revoked, by the reply of Redis
 	Failed int           // without a verdict, see RenewFailed
 	Took   time.Duration // for the whole batch

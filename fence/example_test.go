@@ -27,8 +27,8 @@ func ExampleRedis() {
 	defer func() { _ = locks.Close(ctx) }()
 	balances := fence.Redis{Client: rdb}
 
-	// The first worker has the key and is paused. NoRenew simulates that: its lease is not renewed.
-	first, err := locks.Acquire(ctx, "account:42", lockcore.Terms{Lease: time.Second, NoRenew: true})
+	// The first worker has the key and is paused, so that its lease is not renewed.
+	first, err := locks.AcquireFixed(ctx, "account:42", lockcore.Terms{Lease: time.Second})
 	if err != nil {
 		panic(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/fence"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testcall"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -37,8 +38,8 @@ func TestSharedLateCacheFill(t *testing.T) {
 			}
 			return err
 		}
-		hold := func(terms lockcore.Terms, l *lockcore.Locker) (fence.Hold, *lockcore.Lease) {
-			le, err := l.Acquire(t.Context(), "k", terms)
+		hold := func(call testcall.Call, l *lockcore.Locker) (fence.Hold, *lockcore.Lease) {
+			le, err := call.Acquire(t.Context(), l, "k")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -48,7 +49,7 @@ func TestSharedLateCacheFill(t *testing.T) {
 			}
 			return h, le
 		}
-		reader := lockcore.Terms{Limit: lockcore.Unlimited, Lease: time.Second, NoRenew: true}
+		reader := testcall.Call{Limit: lockcore.Limit{N: lockcore.Unlimited}, Fixed: true, Terms: lockcore.Terms{Lease: time.Second}}
 		paused, first := hold(reader, lockers[0])
 		beside, second := hold(reader, lockers[1])
 		if paused != beside {
@@ -62,7 +63,7 @@ func TestSharedLateCacheFill(t *testing.T) {
 		_ = second.Release(t.Context())
 
 		// The first reader is paused. Its lease ends, and a writer has the key.
-		writer, le := hold(lockcore.Terms{Wait: time.Minute}, lockers[1])
+		writer, le := hold(testcall.Call{Terms: lockcore.Terms{Wait: time.Minute}}, lockers[1])
 		if err := fill(writer, "new"); err != nil {
 			t.Error(err)
 		}
@@ -108,9 +109,9 @@ func TestPermitsOfOnePhase(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	err = guard.Limited(t.Context(), locks, "k", 2, lockcore.Terms{}, func(outer context.Context) error {
+	err = guard.Limited(t.Context(), locks, "k", lockcore.Limit{N: 2}, lockcore.Terms{}, func(outer context.Context) error {
 		write(outer)
-		return guard.Limited(t.Context(), locks, "k", 2, lockcore.Terms{}, func(ctx context.Context) error {
+		return guard.Limited(t.Context(), locks, "k", lockcore.Limit{N: 2}, lockcore.Terms{}, func(ctx context.Context) error {
 			write(ctx)
 			write(outer)
 			return nil

@@ -49,9 +49,6 @@ func ExclusiveAll(ctx context.Context, locks *lockcore.Locker, keys []string, t 
 	if locks == nil || fn == nil {
 		return errtext.Prefix("guard: ExclusiveAll: locks and fn must not be nil", lockcore.ErrNotRun)
 	}
-	if t.Limit != 0 || t.Weight != 0 {
-		return refuseTerms("ExclusiveAll", "Limit and Weight must be 0", t)
-	}
 	sorted, bad := keySet(keys)
 	if err := errtext.Join(bad, t.Validate()); err != nil {
 		return errtext.Wrap(lockcore.ErrNotRun, err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -16,7 +17,7 @@ import (
 // the same three keys with a lease that is not renewed. Each call runs, one at a time.
 func TestPeer_redissonMultiLockHeldByMany(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
-		terms := lockcore.Terms{Wait: time.Minute, Lease: 10 * time.Second, NoRenew: true}
+		terms := lockcore.Terms{Wait: time.Minute, Lease: 10 * time.Second}
 		runs, now := 0, 0
 		var wg sync.WaitGroup
 		for i := range 20 {
@@ -25,7 +26,7 @@ func TestPeer_redissonMultiLockHeldByMany(t *testing.T) {
 				l = f.other
 			}
 			wg.Go(func() {
-				err := guard.ExclusiveAll(t.Context(), l, []string{"a", "b", "c"}, terms, func(context.Context) error {
+				err := guard.ExclusiveAll(access.WithFixed(t.Context()), l, []string{"a", "b", "c"}, terms, func(context.Context) error {
 					runs++
 					if now++; now != 1 {
 						t.Errorf("%d at once", now)
@@ -113,8 +114,8 @@ func TestPeer_redissonMultiLockOneIsTaken(t *testing.T) {
 // call of another process does so, and the first call returns ErrLost.
 func TestPeer_redissonMultiLockLeaseTime(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
-		terms := lockcore.Terms{Lease: 2 * time.Second, NoRenew: true}
-		err := guard.ExclusiveAll(t.Context(), f.locks, []string{"a", "b"}, terms, func(ctx context.Context) error {
+		terms := lockcore.Terms{Lease: 2 * time.Second}
+		err := guard.ExclusiveAll(access.WithFixed(t.Context()), f.locks, []string{"a", "b"}, terms, func(ctx context.Context) error {
 			began := time.Now()
 			err := guard.ExclusiveAll(t.Context(), f.other, []string{"b", "a"}, forever, nothing)
 			if took := time.Since(began); err != nil || took < 1500*time.Millisecond || took > 2500*time.Millisecond {

@@ -73,7 +73,7 @@ func ExampleLimited() {
 	var calls sync.WaitGroup
 	for range 10 {
 		calls.Go(func() {
-			err := guard.Limited(ctx, locks, "partner:acme", 3, lockcore.Terms{Wait: lockcore.Forever}, func(context.Context) error {
+			err := guard.Limited(ctx, locks, "partner:acme", lockcore.Limit{N: 3}, lockcore.Terms{Wait: lockcore.Forever}, func(context.Context) error {
 				count(1)
 				defer count(-1)
 				time.Sleep(time.Millisecond)

@@ -10,7 +10,7 @@ import (
 // Exclusive runs fn while it holds key alone. No other Exclusive, [Shared] or [Limited] of the key
 // runs meanwhile, in any process with the same Redis and prefix. It waits up to t.Wait (2 s by
 // default) for the key. fn gets a ctx that is canceled before the lease can end. [context.Cause]
-// then returns the reason. t.Limit and t.Weight must be 0.
+// then returns the reason.
 //
 // A call of the same key inside fn, with fn's ctx, is nested. It sends no command and runs at once.
 // If another nested call with the same ctx runs, it waits for that call, up to t.Wait. So nested
@@ -35,19 +35,16 @@ import (
 // the release fails, Exclusive does not return that error, and the Observer gets it as
 // Released.Err. The key is free at the end of the lease at the latest.
 func Exclusive(ctx context.Context, locks *lockcore.Locker, key string, t lockcore.Terms, fn func(context.Context) error) error {
-	if t.Limit != 0 || t.Weight != 0 {
-		return refuseTerms("Exclusive", "Limit and Weight must be 0; use Shared or Limited", t)
-	}
-	return runHolding(ctx, "Exclusive", locks, key, t, fn)
+	return runHolding(ctx, "Exclusive", locks, key, lockcore.Limit{}, t, fn)
 }
 
-// runHolding acquires the key, runs fn, and releases the key. name is the function that error texts
-// name.
-func runHolding(ctx context.Context, name string, locks *lockcore.Locker, key string, t lockcore.Terms, fn func(context.Context) error) (err error) {
+// runHolding acquires a share of the key, or the key alone if n is zero, runs fn, and releases the
+// key. name is the function that error texts name.
+func runHolding(ctx context.Context, name string, locks *lockcore.Locker, key string, n lockcore.Limit, t lockcore.Terms, fn func(context.Context) error) (err error) {
 	if locks == nil || fn == nil {
 		return errtext.Prefix("guard: "+name+": locks and fn must not be nil", lockcore.ErrNotRun)
 	}
-	lease, err := acquireOrAdopt(ctx, locks, key, t)
+	lease, err := acquireOrAdopt(ctx, locks, key, n, t)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/testcall"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -18,13 +19,13 @@ import (
 // testdata/redisson.txt lists. A semaphore of Redisson stores the number of permits. Here each call passes its limit.
 
 // permits returns terms that wait for weight permits of n.
-func permits(weight, n int) lockcore.Terms {
-	return lockcore.Terms{Limit: n, Weight: weight, Wait: lockcore.Forever}
+func permits(weight, n int) testcall.Call {
+	return testcall.Call{Limit: lockcore.Limit{N: n, Weight: weight}, Terms: lockcore.Terms{Wait: lockcore.Forever}}
 }
 
 // tryPermits returns terms that do not wait for weight permits of n.
-func tryPermits(weight, n int) lockcore.Terms {
-	return lockcore.Terms{Limit: n, Weight: weight, Wait: lockcore.NoWait}
+func tryPermits(weight, n int) testcall.Call {
+	return testcall.Call{Limit: lockcore.Limit{N: n, Weight: weight}, Terms: lockcore.Terms{Wait: lockcore.NoWait}}
 }
 
 // weights fails the test if the weight of the held permits is not want.
@@ -45,8 +46,7 @@ func (f *fixture) never(t *testing.T, n, callers, rounds int, weight func(i int)
 		wg.Go(func() {
 			for j := range rounds {
 				w := weight(i + j)
-				terms := lockcore.Terms{Wait: lockcore.Forever, Weight: w}
-				err := guard.Limited(t.Context(), f.process(i), "k", n, terms, func(context.Context) error {
+				err := guard.Limited(t.Context(), f.process(i), "k", lockcore.Limit{N: n, Weight: w}, lockcore.Terms{Wait: lockcore.Forever}, func(context.Context) error {
 					runs.Add(1)
 					if all := now.Add(int32(w)); all > int32(n) { //nolint:gosec // small
 						t.Errorf("weight %d of %d", all, n)
@@ -71,7 +71,7 @@ func (f *fixture) never(t *testing.T, n, callers, rounds int, weight func(i int)
 func one(int) int { return 1 }
 
 func TestPeer_redissonPermitExpirableSemaphore(t *testing.T) {
-	fixed := func(d time.Duration) lockcore.Terms { return fixedLease(tryPermits(1, 1))(d) }
+	fixed := func(d time.Duration) testcall.Call { return fixedLease(tryPermits(1, 1))(d) }
 	for name, test := range map[string]func(t *testing.T, f *fixture){
 		// The shortest lease is one second.
 		"testUpdateLeaseTime": func(t *testing.T, f *fixture) {
@@ -100,12 +100,12 @@ func TestPeer_redissonPermitExpirableSemaphore(t *testing.T) {
 		},
 		// The same steps check acquiredPermits, which is Holding.Weights.
 		"testAvailablePermits": func(t *testing.T, f *fixture) {
-			terms := fixedLease(lockcore.Terms{Limit: 2, Wait: 200 * time.Millisecond})(time.Second)
+			terms := fixedLease(testcall.Call{Limit: lockcore.Limit{N: 2}, Terms: lockcore.Terms{Wait: 200 * time.Millisecond}})(time.Second)
 			f.weights(t, 0)
 			first := get(t.Context(), t, f.locks, terms)
 			f.weights(t, 1)
 			second := get(t.Context(), t, f.locks, terms)
-			if _, err := f.locks.Acquire(t.Context(), "k", terms); !errors.Is(err, lockcore.ErrBusy) {
+			if _, err := terms.Acquire(t.Context(), f.locks, "k"); !errors.Is(err, lockcore.ErrBusy) {
 				t.Error(err)
 			}
 			f.weights(t, 2)
@@ -352,8 +352,8 @@ func TestPeer_redissonPermitsAfterZero(t *testing.T) {
 			held = append(held, get(t.Context(), t, f.locks, tryPermits(1, 10)))
 		}
 		refused(t.Context(), t, f.other, tryPermits(1, 10), lockcore.ErrBusy)
-		err := guard.Limited(t.Context(), f.other, "k", 0, noWait, nothing)
-		if !errors.Is(err, lockcore.ErrNotRun) || !strings.Contains(err.Error(), "n is 0") {
+		err := guard.Limited(t.Context(), f.other, "k", lockcore.Limit{}, noWait, nothing)
+		if !errors.Is(err, lockcore.ErrNotRun) || !strings.Contains(err.Error(), "Limit.N is 0") {
 			t.Error(err)
 		}
 		release(t, held...)

@@ -10,8 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// Each function refuses terms that belong to another function. The error names field, value and
-// bound, and no handler runs.
+// A limit that is not valid is an error that names field, value and bound, and no handler runs.
 func TestSharedBadTerms(t *testing.T) {
 	locks, err := lockcore.NewMemory(lockcore.Options{})
 	if err != nil {
@@ -22,33 +21,24 @@ func TestSharedBadTerms(t *testing.T) {
 		t.Error("it has run")
 		return nil
 	}
-	limited := func(n int, terms lockcore.Terms) error {
-		return guard.Limited(t.Context(), locks, "k", n, terms, fn)
+	limited := func(n lockcore.Limit) error {
+		return guard.Limited(t.Context(), locks, "k", n, lockcore.Terms{}, fn)
 	}
 	for want, err := range map[string]error{
-		"Exclusive: Terms.Limit is 3 and Terms.Weight is 0: Limit and":      guard.Exclusive(t.Context(), locks, "k", lockcore.Terms{Limit: 3}, fn),
-		"Shared: Terms.Limit is 0 and Terms.Weight is 2":                    guard.Shared(t.Context(), locks, "k", lockcore.Terms{Weight: 2}, fn),
-		"Limited: Terms.Limit is 2":                                         limited(3, lockcore.Terms{Limit: 2}),
-		"n is 0, must be between 1 and 1000000":                             limited(0, lockcore.Terms{}),
-		"n is 1000001, must be between 1 and 1000000":                       limited(1_000_001, lockcore.Terms{}),
-		"Terms.Weight is 4, must be between 0 and n, which is 3":            limited(3, lockcore.Terms{Weight: 4}),
-		"Terms.Weight is -1, must be between 0 and n, which is 3":           limited(3, lockcore.Terms{Weight: -1}),
-		"ExclusiveAll: Terms.Limit is 3 and Terms.Weight is 0: Limit and":   guard.ExclusiveAll(t.Context(), locks, []string{"k"}, lockcore.Terms{Limit: 3}, fn),
-		"guard: Shared: locks and fn must not be nil":                       guard.Shared(t.Context(), nil, "k", lockcore.Terms{}, fn),
-		"guard: Limited: locks and fn must not be nil":                      guard.Limited(t.Context(), locks, "k", 1, lockcore.Terms{}, nil),
-		"Claim: Terms.Limit is 2 and Terms.Weight is 0, must be 0":          claimed(t.Context(), locks, lockcore.Terms{Limit: 2}),
-		"Options.Terms: Terms.Limit is -1 and Terms.Weight is 0, must be 0": lockcore.Options{Terms: lockcore.Terms{Limit: lockcore.Unlimited}}.Validate(),
+		"Limited: Limit.N is 0, must be between 1 and 1000000, or Unlimited": limited(lockcore.Limit{}),
+		"Limit.N is 1000001, must be between 1 and 1000000, or Unlimited":    limited(lockcore.Limit{N: 1_000_001}),
+		"Limit.N is -2, must be between 1 and 1000000, or Unlimited":         limited(lockcore.Limit{N: -2}),
+		"Limit.Weight is 4, must be between 0 and N, which is 3":             limited(lockcore.Limit{N: 3, Weight: 4}),
+		"Limit.Weight is -1, must be between 0 and N, which is 3":            limited(lockcore.Limit{N: 3, Weight: -1}),
+		"Limit.Weight is 1, must be 0 with Unlimited":                        limited(lockcore.Limit{N: lockcore.Unlimited, Weight: 1}),
+		"guard: Shared: locks and fn must not be nil":                        guard.Shared(t.Context(), nil, "k", lockcore.Terms{}, fn),
+		"guard: Limited: locks and fn must not be nil":                       guard.Limited(t.Context(), locks, "k", lockcore.Limit{N: 1}, lockcore.Terms{}, nil),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
-		if !errors.Is(err, lockcore.ErrNotRun) && !strings.HasPrefix(want, "Options") {
+		if !errors.Is(err, lockcore.ErrNotRun) {
 			t.Errorf("%v is not ErrNotRun", err)
 		}
 	}
-}
-
-func claimed(ctx context.Context, locks *lockcore.Locker, terms lockcore.Terms) error {
-	_, _, err := locks.Claim(ctx, "k", lockcore.Claim{Terms: terms})
-	return err
 }

@@ -28,7 +28,7 @@ var outer = map[string]func(ctx context.Context, f *fixture, fn func(context.Con
 		return guard.Shared(ctx, f.locks, "account:42", lockcore.Terms{}, fn)
 	},
 	"Limited": func(ctx context.Context, f *fixture, fn func(context.Context) error) error {
-		return guard.Limited(ctx, f.locks, "account:42", 3, lockcore.Terms{}, fn)
+		return guard.Limited(ctx, f.locks, "account:42", lockcore.Limit{N: 3}, lockcore.Terms{}, fn)
 	},
 	"Acquire of another Locker": func(ctx context.Context, f *fixture, fn func(context.Context) error) error {
 		lease, err := f.other.Acquire(ctx, "account:42", lockcore.Terms{})
@@ -153,7 +153,7 @@ func TestOnceRecordsARefusalInside(t *testing.T) {
 			return guard.Exclusive(ctx, f.locks, "account:42", noWait, nothing)
 		},
 		"no room": func(ctx context.Context, f *fixture) error {
-			return guard.Limited(ctx, f.locks, "account:42", 1, noWait, nothing)
+			return guard.Limited(ctx, f.locks, "account:42", lockcore.Limit{N: 1}, noWait, nothing)
 		},
 		"busy, one of several": func(ctx context.Context, f *fixture) error {
 			return guard.ExclusiveAll(ctx, f.locks, []string{"account:1", "account:42"}, noWait, nothing)
@@ -175,7 +175,7 @@ func TestOnceRecordsARefusalInside(t *testing.T) {
 		},
 		"bad key": func(ctx context.Context, f *fixture) error { return guard.Exclusive(ctx, f.locks, "", noWait, nothing) },
 		"bad terms": func(ctx context.Context, f *fixture) error {
-			return guard.Limited(ctx, f.locks, "k", 0, noWait, nothing)
+			return guard.Limited(ctx, f.locks, "k", lockcore.Limit{}, noWait, nothing)
 		},
 		"unavailable": func(ctx context.Context, f *fixture) error {
 			f.faults.Silence()

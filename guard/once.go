@@ -74,7 +74,7 @@ func (o Outcome) String() string {
 // Keep of 24 h.
 type OnceOptions struct {
 	// Terms are those of each run. Terms.Wait bounds the time that the call waits for another run
-	// of the key. Limit and Weight must be 0.
+	// of the key.
 	//
 	// Inside a hold of Exclusive, ExclusiveAll, Shared, Limited or Locker.Acquire, a Wait of 0
 	// means NoWait, whatever Terms.Wait the Locker has. The call fails at once with a
@@ -109,9 +109,6 @@ func (o OnceOptions) Validate() error {
 	var errs []error
 	if err := o.Terms.Validate(); err != nil {
 		errs = append(errs, err)
-	}
-	if o.Terms.Limit != 0 || o.Terms.Weight != 0 {
-		errs = append(errs, fmt.Errorf("guard: OnceOptions: Terms.Limit is %d and Terms.Weight is %d, must be 0", o.Terms.Limit, o.Terms.Weight))
 	}
 	if o.Keep != 0 && (o.Keep < time.Second || o.Keep > maxKeep) {
 		errs = append(errs, fmt.Errorf("guard: OnceOptions.Keep is %v, must be between 1s and %v", o.Keep, maxKeep))

@@ -2,7 +2,6 @@ package guard
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -10,7 +9,7 @@ import (
 
 // Shared runs fn as a reader: beside any number of other Shared calls of the same key, but never
 // beside an [Exclusive] call of that key. It waits up to t.Wait (2 s by default) for the key.
-// t.Limit and t.Weight must be 0. Shared returns the errors of Exclusive.
+// Shared returns the errors of Exclusive.
 //
 //   - Calls of one process that begin within 5 ms share one lease.
 //   - A later Shared does not overtake an Exclusive that waits for the key. Only the calls within
@@ -22,43 +21,29 @@ import (
 //   - Shared runs beside any number of Limited calls. For those, the readers that share one lease
 //     count as one call of weight 1.
 func Shared(ctx context.Context, locks *lockcore.Locker, key string, t lockcore.Terms, fn func(context.Context) error) error {
-	if t.Limit != 0 || t.Weight != 0 {
-		return refuseTerms("Shared", "Limit and Weight must be 0", t)
-	}
-	t.Limit = lockcore.Unlimited
-	return runHolding(ctx, "Shared", locks, key, t, fn)
+	return runHolding(ctx, "Shared", locks, key, lockcore.Limit{N: lockcore.Unlimited}, t, fn)
 }
 
-// Limited runs fn while it holds one of n permits of the key. So at most n calls of the key run at
-// the same time, in all processes with the same Redis and prefix. With t.Weight a call takes that
-// many permits. With t.MinHold at most n calls begin within that time, which is a rate limit. n is
-// 1 to 1,000,000, and t.Limit must be 0. Limited returns the errors of [Exclusive].
+// Limited runs fn while it holds one of n.N permits of the key. So at most n.N calls of the key run
+// at the same time, in all processes with the same Redis and prefix. With n.Weight a call takes that
+// many permits. With t.MinHold at most n.N calls begin within that time, which is a rate limit.
+// Limited returns the errors of [Exclusive].
 //
 //   - Calls of one process are granted in the order of their arrival, and processes take turns. A
 //     call whose weight does not fit yet keeps the calls behind it waiting, even if there is room
 //     for them.
 //   - n may differ from call to call and may change at any time. Each call is granted by its own n,
-//     so all calls of a key should have the same n. A t.Weight that exceeds n is refused.
+//     so all calls of a key should have the same n.N.
 //   - An Exclusive of the key waits until all permits are released. Meanwhile no new permit is
 //     granted.
 //   - A [Shared] of the key is granted even if all permits are held. Use only one of the two for a
 //     key.
 //   - A call of the same key inside fn, with fn's ctx, is nested and takes no further permit.
-//     Nested calls with the same ctx run one at a time. A nested call with a smaller n or a greater
-//     weight fails with lockcore.ErrUpgrade, because the permit of fn does not cover it.
-func Limited(ctx context.Context, locks *lockcore.Locker, key string, n int, t lockcore.Terms, fn func(context.Context) error) error {
-	switch {
-	case t.Limit != 0:
-		return refuseTerms("Limited", "Limit must be 0, because n is the limit", t)
-	case n < 1 || n > lockcore.MaxLimit:
-		return errtext.Wrap(lockcore.ErrNotRun, fmt.Errorf("guard: Limited: n is %d, must be between 1 and %d", n, lockcore.MaxLimit))
-	case t.Weight < 0 || t.Weight > n:
-		return errtext.Wrap(lockcore.ErrNotRun, fmt.Errorf("guard: Limited: Terms.Weight is %d, must be between 0 and n, which is %d", t.Weight, n))
+//     Nested calls with the same ctx run one at a time. A nested call with a smaller N or a greater
+//     Weight fails with lockcore.ErrUpgrade, because the permit of fn does not cover it.
+func Limited(ctx context.Context, locks *lockcore.Locker, key string, n lockcore.Limit, t lockcore.Terms, fn func(context.Context) error) error {
+	if err := n.Validate(); err != nil { // the zero value would get the key alone
+		return errtext.Wrap(lockcore.ErrNotRun, errtext.Prefix("guard: Limited", err))
 	}
-	t.Limit = n
-	return runHolding(ctx, "Limited", locks, key, t, fn)
-}
-
-func refuseTerms(name, want string, t lockcore.Terms) error {
-	return errtext.Wrap(lockcore.ErrNotRun, fmt.Errorf("guard: %s: Terms.Limit is %d and Terms.Weight is %d: %s", name, t.Limit, t.Weight, want))
+	return runHolding(ctx, "Limited", locks, key, n, t, fn)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testcall"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -21,26 +22,26 @@ import (
 // one of the processes f.locks and f.other, takes the part of a thread of Redisson.
 
 var (
-	reader    = lockcore.Terms{Limit: lockcore.Unlimited, Wait: lockcore.Forever}
-	tryReader = lockcore.Terms{Limit: lockcore.Unlimited, Wait: lockcore.NoWait}
-	writer    = forever
-	tryWriter = noWait
+	reader    = testcall.Call{Limit: lockcore.Limit{N: lockcore.Unlimited}, Terms: lockcore.Terms{Wait: lockcore.Forever}}
+	tryReader = testcall.Call{Limit: lockcore.Limit{N: lockcore.Unlimited}, Terms: lockcore.Terms{Wait: lockcore.NoWait}}
+	writer    = testcall.Call{Terms: forever}
+	tryWriter = testcall.Call{Terms: noWait}
 	readerFor = fixedLease(reader)
 	writerFor = fixedLease(writer)
 )
 
 // fixedLease returns a function that adds a lease of d to t. The lease is not renewed.
-func fixedLease(t lockcore.Terms) func(d time.Duration) lockcore.Terms {
-	return func(d time.Duration) lockcore.Terms {
-		t.Lease, t.NoRenew = d, true
+func fixedLease(t testcall.Call) func(d time.Duration) testcall.Call {
+	return func(d time.Duration) testcall.Call {
+		t.Lease, t.Fixed = d, true
 		return t
 	}
 }
 
 // get acquires "k". It fails the test if the call is refused.
-func get(ctx context.Context, t *testing.T, l *lockcore.Locker, terms lockcore.Terms) *lockcore.Lease {
+func get(ctx context.Context, t *testing.T, l *lockcore.Locker, terms testcall.Call) *lockcore.Lease {
 	t.Helper()
-	le, err := l.Acquire(ctx, "k", terms)
+	le, err := terms.Acquire(ctx, l, "k")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,10 +49,10 @@ func get(ctx context.Context, t *testing.T, l *lockcore.Locker, terms lockcore.T
 }
 
 // refused fails the test if a call for "k" is not refused at once with the error want.
-func refused(ctx context.Context, t *testing.T, l *lockcore.Locker, terms lockcore.Terms, want error) {
+func refused(ctx context.Context, t *testing.T, l *lockcore.Locker, terms testcall.Call, want error) {
 	t.Helper()
 	began := time.Now()
-	le, err := l.Acquire(ctx, "k", terms)
+	le, err := terms.Acquire(ctx, l, "k")
 	if took := time.Since(began); !errors.Is(err, want) || took > 10*time.Millisecond {
 		t.Errorf("%v after %v, want %v at once", err, took, want)
 	}
@@ -265,7 +266,7 @@ func TestPeer_redissonReadWriteLock(t *testing.T) {
 		// Differs: Revoke cancels the ctx of each holder, reader or writer. The key stays held
 		// until the handler returns.
 		"testForceUnlock": func(t *testing.T, f *fixture) {
-			for _, terms := range []lockcore.Terms{reader, writer} {
+			for _, terms := range []testcall.Call{reader, writer} {
 				le := get(t.Context(), t, f.locks, terms)
 				time.Sleep(2 * time.Second) // the lease subscribes
 				if err := f.other.Revoke(t.Context(), event.KindExclusive, "k"); err != nil {
@@ -457,8 +458,8 @@ func TestPeer_redissonSharesInCluster(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		err = guard.Limited(t.Context(), locks, key, 1, noWait, func(context.Context) error {
-			if err := guard.Limited(t.Context(), locks, key, 1, noWait, nothing); !errors.Is(err, lockcore.ErrBusy) {
+		err = guard.Limited(t.Context(), locks, key, lockcore.Limit{N: 1}, noWait, func(context.Context) error {
+			if err := guard.Limited(t.Context(), locks, key, lockcore.Limit{N: 1}, noWait, nothing); !errors.Is(err, lockcore.ErrBusy) {
 				t.Errorf("a second permit: %v", err)
 			}
 			return nil

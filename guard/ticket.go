@@ -65,14 +65,14 @@ func adopt(ctx context.Context, locks *lockcore.Locker, kind event.Kind, key str
 	return ctx, lease, err
 }
 
-// acquireOrAdopt calls Adopt with the ticket in ctx, or Acquire.
-func acquireOrAdopt(ctx context.Context, locks *lockcore.Locker, key string, t lockcore.Terms) (*lockcore.Lease, error) {
-	if t.Limit == 0 { // a share adopts no hold
-		inner, lease, err := adopt(ctx, locks, event.KindExclusive, key, t)
-		if lease != nil || err != nil {
-			return lease, err
-		}
-		ctx = inner
+// acquireOrAdopt calls Adopt with the ticket in ctx, or Acquire, or AcquireShare if n is not zero.
+func acquireOrAdopt(ctx context.Context, locks *lockcore.Locker, key string, n lockcore.Limit, t lockcore.Terms) (*lockcore.Lease, error) {
+	if n != (lockcore.Limit{}) { // a share adopts no hold
+		return locks.AcquireShare(ctx, key, n, t)
+	}
+	ctx, lease, err := adopt(ctx, locks, event.KindExclusive, key, t)
+	if lease != nil || err != nil {
+		return lease, err
 	}
 	return locks.Acquire(ctx, key, t)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/idempotency"
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
@@ -179,7 +180,7 @@ func TestClearOfWhatHasChanged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				locks := locktest.New(t)
-				first, _, err := locks.Claim(t.Context(), "k", lockcore.Claim{Terms: lockcore.Terms{NoRenew: true, Lease: time.Second}})
+				first, _, err := locks.Claim(access.WithFixed(t.Context()), "k", lockcore.Claim{Terms: lockcore.Terms{Lease: time.Second}})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/event"
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -38,6 +39,14 @@ func leaseOn(t *testing.T, l *lockcore.Locker, c lockcore.Claim) *lockcore.Lease
 	return le
 }
 
+// fixedOn claims "k" at most once, with a lease that is not renewed.
+func fixedOn(t *testing.T, l *lockcore.Locker) *lockcore.Lease {
+	t.Helper()
+	le, _, err := l.Claim(access.WithFixed(t.Context()), "k", lockcore.Claim{AtMostOnce: true})
+	ok(t, err)
+	return le
+}
+
 func stateOf(t *testing.T, l *lockcore.Locker) lockcore.Holding {
 	t.Helper()
 	h, err := l.Inspect(t.Context(), event.KindOnce, "k")
@@ -53,7 +62,7 @@ func TestAtMostOnceRemembersFor100Days(t *testing.T) {
 	for name, end := range map[string]func(*testing.T, *lockcore.Locker){
 		"Abandon": func(t *testing.T, l *lockcore.Locker) { ok(t, leaseOn(t, l, most).Abandon(t.Context())) },
 		"the lease expires": func(t *testing.T, l *lockcore.Locker) {
-			leaseOn(t, l, lockcore.Claim{Terms: lockcore.Terms{NoRenew: true}, AtMostOnce: true})
+			fixedOn(t, l)
 			time.Sleep(time.Minute)
 		},
 		"a renewed lease expires": func(t *testing.T, l *lockcore.Locker) {
@@ -61,7 +70,7 @@ func TestAtMostOnceRemembersFor100Days(t *testing.T) {
 			time.Sleep(2 * time.Hour)
 		},
 		"an extended lease expires": func(t *testing.T, l *lockcore.Locker) {
-			ok(t, leaseOn(t, l, lockcore.Claim{Terms: lockcore.Terms{NoRenew: true}, AtMostOnce: true}).Extend(t.Context(), time.Hour))
+			ok(t, fixedOn(t, l).Extend(t.Context(), time.Hour))
 			time.Sleep(2 * time.Hour)
 		},
 		"no process adopts the hold": func(t *testing.T, l *lockcore.Locker) {
@@ -74,7 +83,7 @@ func TestAtMostOnceRemembersFor100Days(t *testing.T) {
 			ok(t, le.Abandon(t.Context()))
 		},
 		"the adopter dies": func(t *testing.T, l *lockcore.Locker) {
-			_, err := l.Adopt(t.Context(), ticketOf(t, leaseOn(t, l, most), time.Minute), lockcore.Terms{NoRenew: true})
+			_, err := l.Adopt(access.WithFixed(t.Context()), ticketOf(t, leaseOn(t, l, most), time.Minute), lockcore.Terms{})
 			ok(t, err)
 			time.Sleep(time.Minute)
 		},

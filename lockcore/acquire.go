@@ -26,10 +26,12 @@ type call struct {
 	l            *Locker
 	kind         event.Kind
 	atMostOnce   bool
+	fixed        bool // its lease is not renewed
 	contended    bool
 	waitReported bool  // Waiting was emitted
 	longest      int32 // length of the longest queue seen
 	key          string
+	limit        Limit // zero: the key alone
 	terms        Terms
 	keep         time.Duration
 	fingerprint  string
@@ -99,7 +101,7 @@ func (c *call) run(ctx context.Context) (h *hold, rec *Record, err error) {
 		c.start = time.Now()
 	}
 	if c.l.observer != nil {
-		c.ctx = c.l.observer.Start(ctx, event.Acquisition{Kind: c.kind, Name: c.terms.Name, Key: c.key, Limit: c.terms.Limit, Backend: c.l.backend.Name(), Locker: c.l.id})
+		c.ctx = c.l.observer.Start(ctx, event.Acquisition{Kind: c.kind, Name: c.terms.Name, Key: c.key, Limit: c.limit.N, Backend: c.l.backend.Name(), Locker: c.l.id})
 	}
 	returns := false
 	defer func() {

@@ -34,7 +34,7 @@ import (
 // arrived, the ticket still works.
 func (l *Locker) Adopt(ctx context.Context, ticket string, t Terms) (*Lease, error) {
 	key, from, err := l.readTicket(ticket)
-	if err := errtext.Join(t.check(), t.exclusive("Adopt"), err); err != nil {
+	if err := errtext.Join(t.check(), err); err != nil {
 		return nil, errtext.Wrap(ErrNotRun, err)
 	}
 	if ctx.Err() != nil {
@@ -45,7 +45,7 @@ func (l *Locker) Adopt(ctx context.Context, ticket string, t Terms) (*Lease, err
 	}
 	defer l.backend.Report()
 	defer l.endCall()
-	c := &call{l: l, kind: event.Kind(key.Kind), key: key.Name, terms: t, keep: from.keep, atMostOnce: from.atMostOnce, ctx: ctx, start: time.Now()}
+	c := &call{l: l, kind: event.Kind(key.Kind), key: key.Name, terms: t, keep: from.keep, atMostOnce: from.atMostOnce, fixed: access.Fixed(ctx), ctx: ctx, start: time.Now()}
 	c.terms.fill(&l.terms)
 	if l.observer != nil {
 		c.ctx = l.observer.Start(ctx, event.Acquisition{Kind: c.kind, Name: c.terms.Name, Key: c.key, Backend: l.backend.Name(), Locker: l.id})
@@ -75,7 +75,7 @@ func (l *Locker) Adopt(ctx context.Context, ticket string, t Terms) (*Lease, err
 func (c *call) adopt(key backend.Key, from ticketData) (*hold, error) {
 	l := c.l
 	r := backend.AdoptRequest{
-		Key: &key, From: from.id, ID: rand.Text(), Holder: l.storedHolder(c.ctx, c.terms.NoRenew), Lease: c.terms.Lease,
+		Key: &key, From: from.id, ID: rand.Text(), Holder: l.storedHolder(c.ctx, c.fixed), Lease: c.terms.Lease,
 		Retention: c.terms.Lease + markFor(c.keep, c.atMostOnce),
 	}
 	reply, err := l.backend.Adopt(c.ctx, r)
@@ -106,7 +106,7 @@ func (c *call) adopt(key backend.Key, from ticketData) (*hold, error) {
 	now := time.Now()
 	q := &keyQueue{shard: new(shard), l: l, key: key, lastReply: noReply}
 	g := &grant{
-		l: l, queue: q, id: r.ID, terms: grantTerms{c.terms.Lease, c.terms.NoRenew}, keep: c.keep, atMostOnce: c.atMostOnce, fingerprint: reply.Fingerprint,
+		l: l, queue: q, id: r.ID, terms: grantTerms{c.terms.Lease, c.fixed}, keep: c.keep, atMostOnce: c.atMostOnce, fingerprint: reply.Fingerprint,
 		since: now, granted: reply.GrantedAt, firstToken: reply.Token,
 		attempt:   int32(reply.Attempt), //nolint:gosec // the backend bounds it
 		abandoned: reply.Abandoned, sent: reply.Sent, lease: c.terms.Lease, requestedBy: c,
@@ -116,7 +116,7 @@ func (c *call) adopt(key backend.Key, from ticketData) (*hold, error) {
 		abandon(r.ID, 0)
 		return nil, ErrClosed
 	}
-	if !g.terms.NoRenew {
+	if !g.terms.fixed {
 		l.watchdog.add(g, now)
 	}
 	h := g.startHold(c)

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/testcall"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -18,11 +19,11 @@ func TestMinHoldForgotten(t *testing.T) {
 		w := newWorld(t)
 		onRedis, _, _ := w.Locker(lockcore.Options{})
 		inMemory := memoryLocker(t, lockcore.Options{MaxBytes: 1 << 20})
-		limit := lockcore.Terms{Limit: 5, MinHold: time.Second, Wait: lockcore.NoWait}
+		limit := testcall.Call{Limit: lockcore.Limit{N: 5}, Terms: lockcore.Terms{MinHold: time.Second, Wait: lockcore.NoWait}}
 		users := testlevel.Pick(t, 500, 2_000, 100_000)
 		for i := range users {
 			for _, l := range []*lockcore.Locker{onRedis, inMemory} {
-				le, err := l.Acquire(t.Context(), fmt.Sprint("user", i), limit)
+				le, err := limit.Acquire(t.Context(), l, fmt.Sprint("user", i))
 				if err != nil {
 					t.Fatalf("user %d: %v", i, err)
 				}
@@ -45,11 +46,11 @@ func TestMinHoldForgottenReal(t *testing.T) {
 	w := realWorld(t)
 	l, _, _ := w.Locker(lockcore.Options{})
 	const users = 100_000
-	limit := lockcore.Terms{Limit: 5, MinHold: time.Second, Wait: lockcore.NoWait}
+	limit := testcall.Call{Limit: lockcore.Limit{N: 5}, Terms: lockcore.Terms{MinHold: time.Second, Wait: lockcore.NoWait}}
 	used := func() string { return w.Redis.InfoMap(context.Background(), "memory").Item("Memory", "used_memory") }
 	before := used()
 	for i := range users {
-		le, err := l.Acquire(t.Context(), fmt.Sprint("user", i), limit)
+		le, err := limit.Acquire(t.Context(), l, fmt.Sprint("user", i))
 		ok(t, err)
 		ok(t, le.Release(t.Context()))
 	}

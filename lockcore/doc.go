@@ -54,7 +54,7 @@
 // The guarantees require one Redis primary that keeps the writes it has acknowledged, and whose
 // clock does not jump. The clock of the process must run at the same rate, to within 1 %:
 //
-//   - Without Terms.Limit, at most one hold per key has a context that is not canceled, over all
+//   - Except for shares, at most one hold per key has a context that is not canceled, over all
 //     processes with the same Redis and prefix.
 //   - A local timer cancels that context at least a tenth of the lease before the server ends the
 //     lease, even if the network fails. The timer counts from the moment before the acquire or
@@ -141,9 +141,8 @@
 // process before it.
 //
 // A lease is handed off only if the key is exclusive, and the lease is neither lost, extended nor
-// NoRenew. The next waiter must have the same Terms.Lease, without NoRenew, and the same Limit and
-// Weight. Any other waiter gets its own grant in its turn. A hold that lasts about 300 ms after a
-// hand-off is published in Redis. Until then Inspect returns an earlier hold of the batch.
+// fixed. The next waiter must have the same Terms.Lease and the same Limit. Any other waiter gets
+// its own grant in its turn. A hold that lasts about 300 ms after a hand-off is published in Redis. Until then Inspect returns an earlier hold of the batch.
 //
 // When a key of Claim is done, all its waiters get the record at once.
 //
@@ -189,20 +188,20 @@
 //
 // # Shares
 //
-// With Terms.Limit a call gets a share of the key beside others: a reader with Unlimited, a permit
-// with a number. Without Terms.Limit the call gets the key alone, as a writer. guard.Shared,
+// [Locker.AcquireShare] gets a share of the key next to others: a reader with Unlimited, a permit
+// with a number. [Locker.Acquire] gets the key alone, as a writer. guard.Shared,
 // guard.Limited and guard.Exclusive make such calls. Shares and holds of the key alone exclude each
 // other:
 //
 //	the key is              a share waits                      a call for the key alone waits
 //	free                    no                                 no
 //	held alone              yes                                yes
-//	shared, no waiter       if the weights would exceed Limit  yes
+//	shared, no waiter       if the weights would exceed N      yes
 //	shared, with waiters    yes                                yes
 //
 // The rules of shares:
 //
-//   - Limit and Weight belong to the call. Redis stores no number of permits, so a call with
+//   - The Limit belongs to the call. Redis stores no number of permits, so a call with
 //     another Limit needs no setup. Calls with different Limits are each granted by their own.
 //   - Requests are granted in the order of their arrival. The first one that does not fit keeps all
 //     behind it waiting. So neither a writer nor a call with a great weight starves. A waiting

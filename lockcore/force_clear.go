@@ -36,7 +36,7 @@ const EvenAlive ForceOption = 1
 //
 // Errors, beside those of Inspect:
 //
-//   - ErrAlive: the holder has renewed its lease, or does not renew it (Holding.NoRenew). Nothing
+//   - ErrAlive: the holder has renewed its lease, or does not renew it (Holding.Fixed). Nothing
 //     was changed.
 //   - ErrChanged: the key no longer has the hold of seen
 //   - an error that names the state if seen is not held. Each share of a shared key ends with its
@@ -88,8 +88,8 @@ func (l *Locker) look(ctx context.Context, r *backend.ForceClearRequest) (Holdin
 		return Holding{}, unavailable(err)
 	case s.State != backend.StateHeld || s.Token != r.Token || s.Locker != r.Locker:
 		return Holding{}, fmt.Errorf("%w: %q", ErrChanged, r.Key.Name)
-	case noRenew(&s):
-		return Holding{}, fmt.Errorf("%w: the lease of %q is not renewed (NoRenew, or handed over to another process), so nothing shows that its holder has died", ErrAlive, r.Key.Name)
+	case fixed(&s):
+		return Holding{}, fmt.Errorf("%w: the lease of %q is not renewed (AcquireFixed, or handed over to another process), so nothing shows that its holder has died", ErrAlive, r.Key.Name)
 	}
 	return holdingOf(&s), nil
 }

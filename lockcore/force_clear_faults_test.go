@@ -101,8 +101,8 @@ func TestForceClearTicketBesideRenewal(t *testing.T) {
 		renewal.Deliver()
 		<-renewal.Replied()
 		time.Sleep(20 * time.Second)
-		if h, err := operator.Inspect(t.Context(), event.KindExclusive, "k"); err != nil || h.NoRenew {
-			t.Errorf("NoRenew is %v, %v", h.NoRenew, err)
+		if h, err := operator.Inspect(t.Context(), event.KindExclusive, "k"); err != nil || h.Fixed {
+			t.Errorf("Fixed is %v, %v", h.Fixed, err)
 		}
 		ok(t, le.Release(t.Context()))
 	})

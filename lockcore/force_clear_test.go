@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
+	"github.com/holdfast-go/holdfast/internal/testcall"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -76,7 +77,12 @@ func (f *forced) force(kind event.Kind, o ...lockcore.ForceOption) error {
 
 func (f *forced) acquire(l *lockcore.Locker, t lockcore.Terms) *lockcore.Lease {
 	f.Helper()
-	le, err := l.Acquire(f.Context(), "k", t)
+	return f.call(l, testcall.Call{Terms: t})
+}
+
+func (f *forced) call(l *lockcore.Locker, c testcall.Call) *lockcore.Lease {
+	f.Helper()
+	le, err := c.Acquire(f.Context(), l, "k")
 	ok(f.T, err)
 	return le
 }
@@ -223,7 +229,7 @@ func TestForceClearChanged(t *testing.T) {
 		if err := f.force(event.KindExclusive); err == nil || !strings.Contains(err.Error(), `"k" is free, must be held`) {
 			f.Errorf("a free key: %v", err)
 		}
-		share := f.acquire(f.holder, lockcore.Terms{Limit: 2})
+		share := f.call(f.holder, testcall.Call{Limit: lockcore.Limit{N: 2}})
 		if err := f.force(event.KindExclusive, lockcore.EvenAlive); err == nil || !strings.Contains(err.Error(), `"k" is shared, must be held by a call that has it alone`) {
 			f.Errorf("a share: %v", err)
 		}
@@ -258,16 +264,16 @@ func TestForceClearOnce(t *testing.T) {
 	})
 }
 
-// A lease with NoRenew shows nothing about its holder, so only EvenAlive ends it.
+// A lease of AcquireFixed shows nothing about its holder, so only EvenAlive ends it.
 // Shows: L16
 func TestForceClearUnrenewed(t *testing.T) {
 	forcing(t, func(f *forced) {
-		le := f.acquire(f.holder, lockcore.Terms{Lease: longLease, NoRenew: true})
+		le := f.call(f.holder, testcall.Call{Fixed: true, Terms: lockcore.Terms{Lease: longLease}})
 		time.Sleep(50 * time.Minute)
-		if h := f.see(event.KindExclusive); !h.NoRenew || h.Lease != longLease || h.Remaining != 10*time.Minute || h.Holder.PID == 0 {
-			f.Errorf("with NoRenew: %+v", h)
+		if h := f.see(event.KindExclusive); !h.Fixed || h.Lease != longLease || h.Remaining != 10*time.Minute || h.Holder.PID == 0 {
+			f.Errorf("of AcquireFixed: %+v", h)
 		}
-		wantErr(f.T, "NoRenew", f.force(event.KindExclusive), lockcore.ErrAlive)
+		wantErr(f.T, "AcquireFixed", f.force(event.KindExclusive), lockcore.ErrAlive)
 		ok(f.T, f.force(event.KindExclusive, lockcore.EvenAlive))
 		<-le.Context().Done()
 		wantErr(f.T, "Release", le.Release(f.Context()), lockcore.ErrLost)
@@ -280,13 +286,13 @@ func TestForceClearHandedOver(t *testing.T) {
 	forcing(t, func(f *forced) {
 		ticket := ticketOf(f.T, f.acquire(f.holder, lockcore.Terms{}), longLease)
 		time.Sleep(50 * time.Minute)
-		if h := f.see(event.KindExclusive); !h.NoRenew {
+		if h := f.see(event.KindExclusive); !h.Fixed {
 			f.Errorf("handed over: %+v", h)
 		}
 		wantErr(f.T, "handed over", f.force(event.KindExclusive), lockcore.ErrAlive)
 		le, err := f.other.Adopt(f.Context(), ticket, lockcore.Terms{})
 		ok(f.T, err)
-		if h := f.see(event.KindExclusive); h.NoRenew {
+		if h := f.see(event.KindExclusive); h.Fixed {
 			f.Errorf("adopted: %+v", h)
 		}
 		wantErr(f.T, "adopted", f.force(event.KindExclusive), lockcore.ErrAlive)
@@ -312,8 +318,8 @@ func TestForceClearTicketFailed(t *testing.T) {
 		unrenewed := func(want bool) {
 			t.Helper()
 			h, err := other.Inspect(t.Context(), event.KindExclusive, "k")
-			if ok(t, err); h.NoRenew != want {
-				t.Errorf("NoRenew is %v, want %v: %+v", h.NoRenew, want, h)
+			if ok(t, err); h.Fixed != want {
+				t.Errorf("Fixed is %v, want %v: %+v", h.Fixed, want, h)
 			}
 		}
 		unrenewed(true)

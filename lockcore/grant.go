@@ -61,8 +61,8 @@ type grant struct {
 
 // grantTerms are the terms that a command to Redis contains.
 type grantTerms struct {
-	Lease   time.Duration
-	NoRenew bool
+	Lease time.Duration
+	fixed bool // not renewed
 }
 
 // tokenLocked returns the token of the hold that follows n others. All holds of a share have the
@@ -91,14 +91,9 @@ func (g *grant) shareOf() backend.Share {
 	return g.share.Share
 }
 
-// isFor reports whether g is what a call with t requests: the key alone, or a share with the same
+// isFor reports whether g is what a call with n requests: the key alone, or a share with the same
 // limit and weight.
-func (g *grant) isFor(t *Terms) bool {
-	if g.share == nil {
-		return t.Limit == 0
-	}
-	return g.share.Share == t.share()
-}
+func (g *grant) isFor(n Limit) bool { return g.shareOf() == n.share() }
 
 // needsMore reports whether a nested call for s requests more than g has. Such a call is refused:
 // two calls that both hold a share and wait for more would wait for each other.
@@ -314,15 +309,15 @@ func (g *grant) live() bool {
 
 // canHandTo reports whether the hold of c can follow under g. The key must be exclusive, and c must
 // request the same lease or share. The lease must be neither extended nor lost, and a token must be
-// left. A NoRenew lease is handed only to the call whose holder text Redis already has, because no
+// left. A fixed lease is handed only to the call whose holder text Redis already has, because no
 // renewal would publish another one.
 func (g *grant) canHandTo(c *call, now time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.queue.key.Kind == backend.KindExclusive && g.holds < backend.TokensPerGrant && g.isFor(&c.terms) &&
+	return g.queue.key.Kind == backend.KindExclusive && g.holds < backend.TokensPerGrant && g.isFor(c.limit) &&
 		g.cause == nil && //planted:hand-off-of-live-grant
 		g.lease == c.terms.Lease && //planted:hand-off-of-same-lease
-		g.terms.NoRenew == c.terms.NoRenew && (!g.terms.NoRenew || g.requestedBy == c) && g.leftLocked(now) > 0
+		g.terms.fixed == c.fixed && (!g.terms.fixed || g.requestedBy == c) && g.leftLocked(now) > 0
 }
 
 // lastHold returns the greatest token used and the number of holds.
@@ -342,7 +337,7 @@ func (g *grant) retention(lease time.Duration) time.Duration {
 // text of an earlier one. known is the hold whose holder text the backend has after the renewal.
 func (g *grant) renewRequest() (r backend.RenewRequest, known *hold) {
 	r = backend.RenewRequest{Key: &g.queue.key, ID: g.id, Lease: g.terms.Lease, Retention: g.retention(g.terms.Lease), Share: g.shareOf()}
-	if g.terms.NoRenew {
+	if g.terms.fixed {
 		r.Lease = 0 // only read the state
 	}
 	g.mu.Lock()
@@ -351,7 +346,7 @@ func (g *grant) renewRequest() (r backend.RenewRequest, known *hold) {
 	if h == nil || h == known {
 		return r, nil // the holder text may be another one when the reply arrives, see Ticket
 	}
-	r.Token, r.Holder = h.token, g.l.storedHolder(h.callCtx, g.terms.NoRenew)
+	r.Token, r.Holder = h.token, g.l.storedHolder(h.callCtx, g.terms.fixed)
 	return r, h
 }
 

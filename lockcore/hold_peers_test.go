@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
+	"github.com/holdfast-go/holdfast/internal/testcall"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -91,7 +92,7 @@ func TestPeer_redsyncTakenByItself(t *testing.T) {
 // returns within its bound.
 func TestPeer_redsyncExtendTakesLongerThanTheLease(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
-		le := p.Must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 2 * time.Second, NoRenew: true}))
+		le := p.Must(p.a.AcquireFixed(t.Context(), "k", lockcore.Terms{Lease: 2 * time.Second}))
 		p.faults.Silence()
 		start := time.Now()
 		if err := le.Extend(t.Context(), time.Minute); !errors.Is(err, lockcore.ErrUnavailable) {
@@ -109,7 +110,7 @@ func TestPeer_redsyncExtendTakesLongerThanTheLease(t *testing.T) {
 func TestPeer_redsyncFailedExtendReleases(t *testing.T) {
 	for name, plant := range faultKinds {
 		peers(t, func(t *testing.T, p *peerPair) {
-			le := p.Must(p.a.Acquire(t.Context(), "k", lockcore.Terms{NoRenew: true}))
+			le := p.Must(p.a.AcquireFixed(t.Context(), "k", lockcore.Terms{}))
 			f, again := plant(p.faults, faulty.Script("renew")), plant(p.faults, faulty.Script("renew")) // after one fault the repeat succeeds
 			err := le.Extend(t.Context(), time.Minute)
 			if cut := strings.HasSuffix(name, "cut"); cut && err != nil || !cut && !errors.Is(err, lockcore.ErrUnavailable) { // after a cut it is sent again
@@ -129,7 +130,7 @@ func TestPeer_rueidislockClientClock(t *testing.T) {
 	for _, ahead := range []time.Duration{6 * time.Second, time.Hour, -time.Hour} {
 		peers(t, func(t *testing.T, p *peerPair) {
 			p.Memory.Redis.SetTime(time.Now().Add(ahead))
-			le := p.Must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 5 * time.Second, NoRenew: true}))
+			le := p.Must(p.a.AcquireFixed(t.Context(), "k", lockcore.Terms{Lease: 5 * time.Second}))
 			if left := p.Left(p.b, "k"); left != 5*time.Second {
 				t.Errorf("server ahead by %v: the lease of 5 s lasts %v", ahead, left)
 			}
@@ -179,7 +180,7 @@ func TestPeer_consulHeldAfterLoss(t *testing.T) {
 func TestPeer_nodeRedlockReleaseOfALostLock(t *testing.T) {
 	for _, silent := range []bool{false, true} {
 		peers(t, func(t *testing.T, p *peerPair) {
-			le := p.Must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 2 * time.Second, NoRenew: true}))
+			le := p.Must(p.a.AcquireFixed(t.Context(), "k", lockcore.Terms{Lease: 2 * time.Second}))
 			time.Sleep(time.Minute)
 			most := time.Duration(0)
 			if silent {
@@ -203,7 +204,7 @@ func TestPeer_nodeRedlockReleaseOfALostLock(t *testing.T) {
 // Shows: N1
 func TestPeer_redissonTokenOfAnother(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
-		le := p.Must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 2 * time.Second, NoRenew: true}))
+		le := p.Must(p.a.AcquireFixed(t.Context(), "k", lockcore.Terms{Lease: 2 * time.Second}))
 		mine := le.Token()
 		inner := p.Must(p.a.Acquire(le.Context(), "k", lockcore.Terms{}))
 		if h, ok := lockcore.HoldOf(inner.Context(), "k"); h.Token != mine || !ok || inner.Token() != mine {
@@ -228,10 +229,10 @@ func TestPeer_redissonLeaseOfAnotherCall(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		leases := []time.Duration{5 * time.Second, time.Minute, 20 * time.Second, time.Minute, 5 * time.Second}
 		for i, d := range leases {
-			terms := lockcore.Terms{Lease: d, NoRenew: true}
-			beside := p.Must(p.a.Acquire(t.Context(), fmt.Sprint("beside ", i), terms))
+			terms := testcall.Call{Fixed: true, Terms: lockcore.Terms{Lease: d}}
+			beside := p.Must(terms.Acquire(t.Context(), p.a, fmt.Sprint("beside ", i)))
 			defer func() { _ = beside.Release(t.Context()) }()
-			le := p.Must(p.a.Acquire(t.Context(), "k", terms))
+			le := p.Must(terms.Acquire(t.Context(), p.a, "k"))
 			if left := p.Left(p.b, "k"); left != d {
 				t.Errorf("lease %v, remaining %v", d, left)
 			}

@@ -19,7 +19,7 @@ const (
 	StateFree = State(backend.StateFree)
 	// StateHeld: a holder has the key alone.
 	StateHeld = State(backend.StateHeld)
-	// StateShared: shares of the key are held or cooling, see Terms.Limit.
+	// StateShared: shares of the key are held or cooling, see AcquireShare.
 	StateShared = State(backend.StateShared)
 	// StateReserved: released, and kept for a moment for the first process in the remote queue.
 	StateReserved = State(backend.StateReserved)
@@ -54,9 +54,9 @@ type Holding struct {
 	// Lease is the time for which the lease of a held key was granted, or renewed last. So that was
 	// Lease - Remaining ago. In other states it is 0.
 	Lease time.Duration
-	// NoRenew is true if the holder of a held key does not renew its lease: Terms.NoRenew is set, or
-	// the hold was handed over and not adopted.
-	NoRenew  bool
+	// Fixed is true if the lease of a held key is not renewed: it comes from AcquireFixed, or the hold
+	// was handed over and not adopted.
+	Fixed    bool
 	Token    int64         // of the last hold; 0 if none is remembered
 	Attempt  int           // runs of a once key; 0 for an exclusive one
 	KeepLeft time.Duration // done, abandoned: how much longer that is remembered; otherwise 0
@@ -80,8 +80,7 @@ type Holding struct {
 
 // Share is a share of a key.
 type Share struct {
-	Limit     int // see Terms.Limit
-	Weight    int
+	Limit     Limit // of the call that got it
 	Holder    event.Holder
 	HeldFor   time.Duration // since its hold began
 	Remaining time.Duration // of its lease if it is not renewed, or of MinHold
@@ -130,22 +129,20 @@ func (l *Locker) Inspect(ctx context.Context, kind event.Kind, key string, o ...
 func holdingOf(s *backend.Status) Holding {
 	h := Holding{
 		State: State(s.State), Holder: holderOf(s.Locker, s.Holder), GrantedAt: s.GrantedAt, HeldFor: s.HeldFor, Remaining: s.Remaining, Token: s.Token, Attempt: s.Attempt,
-		Lease: s.Lease, NoRenew: noRenew(s),
+		Lease: s.Lease, Fixed: fixed(s),
 		KeepLeft: s.KeepLeft, Queue: s.Queue, Revoked: s.Revoked, Died: s.Died, Parked: s.Parked, ParkedFor: s.ParkedFor, OldestParked: s.OldestParked,
 		Weights: s.Weights,
 	}
 	for _, b := range s.Shares {
-		share := Share{Limit: b.Limit, Weight: b.Weight, Holder: holderOf(b.Locker, b.Holder), HeldFor: b.HeldFor, Remaining: b.Remaining, Cooling: b.Cooling}
-		if share.Limit == backend.Unlimited {
-			share.Limit = Unlimited
-		}
-		h.Shares = append(h.Shares, share)
+		h.Shares = append(h.Shares, Share{
+			Limit: limitOf(backend.Share{Limit: b.Limit, Weight: b.Weight}), Holder: holderOf(b.Locker, b.Holder), HeldFor: b.HeldFor, Remaining: b.Remaining, Cooling: b.Cooling,
+		})
 	}
 	return h
 }
 
-// noRenew reports whether a held key has a holder that does not renew its lease.
-func noRenew(s *backend.Status) bool {
+// fixed reports whether a held key has a holder that does not renew its lease.
+func fixed(s *backend.Status) bool {
 	return s.State == backend.StateHeld && backend.ParseHolder(s.Holder).Unrenewed
 }
 
@@ -154,12 +151,12 @@ func noRenew(s *backend.Status) bool {
 // sooner. A key without a holder is not an error. The errors are those of Inspect.
 //
 // The holder receives a notification. Its process subscribes to notifications while it waits for a
-// key, or has held any lease, even with NoRenew, for longer than a second:
+// key, or has held any lease, even a fixed one, for longer than a second:
 //
 //   - A subscribed process cancels the ctx within milliseconds.
 //   - A process that is not subscribed yet cancels it when it subscribes.
-//   - If the notification is lost, a renewed lease is canceled with its next renewal. A lease with
-//     NoRenew is canceled when the process subscribes again, or at its end.
+//   - If the notification is lost, a renewed lease is canceled with its next renewal. A lease
+//     of AcquireFixed is canceled when the process subscribes again, or at its end.
 func (l *Locker) Revoke(ctx context.Context, kind event.Kind, key string) error {
 	k, err := l.operatorKey(ctx, kind, key)
 	if err != nil {

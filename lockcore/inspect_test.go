@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/event"
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -80,7 +81,7 @@ func TestLookAfterSilence(t *testing.T) {
 		w := newWorld(t)
 		l, faults, _ := w.Locker(lockcore.Options{})
 		other, _, _ := w.Locker(lockcore.Options{})
-		le, _, err := l.Claim(t.Context(), "k", lockcore.Claim{Keep: 48 * time.Hour, Terms: lockcore.Terms{NoRenew: true}})
+		le, _, err := l.Claim(access.WithFixed(t.Context()), "k", lockcore.Claim{Keep: 48 * time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -162,7 +162,7 @@ func (c *call) awaitRetry(req *request) error {
 	if !req.backoff { // after a send without a reply, signals do not shorten the pause
 		remote, local = req.remoteSignal, req.localSignal
 	}
-	if d > 0 && c.terms.Limit != 0 {
+	if d > 0 && c.limit.N != 0 {
 		defer c.endOffer(req)
 		c.awaitOffer()
 	}

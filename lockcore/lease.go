@@ -118,8 +118,8 @@ func (le *Lease) Failed(err error) {
 	}
 }
 
-// Extend makes the lease end no sooner than d from now, 1 s to 1 h. It is for NoRenew. A renewed
-// lease needs it only before something stops the process for longer than a lease. Errors:
+// Extend makes the lease end no sooner than d from now, 1 s to 1 h. It is for [Locker.AcquireFixed].
+// A renewed lease needs it only before something stops the process for longer than a lease. Errors:
 //
 //   - ErrReleased, or why the lease ended early, if it has ended
 //   - ErrUnavailable if Redis did not reply within 1 s. Within that second Extend sends the command

@@ -142,13 +142,13 @@ func TestLeaseMaxHold(t *testing.T) {
 	})
 }
 
-// A lease with NoRenew is not renewed, but Extend extends it. A renewal does not shorten an
+// A lease of AcquireFixed is not renewed, but Extend extends it. A renewal does not shorten an
 // extended lease.
 func TestLeaseExtend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		l, _, count := w.Locker(lockcore.Options{Terms: lockcore.Terms{Lease: 10 * time.Second}})
-		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{NoRenew: true}))
+		le := w.Must(l.AcquireFixed(t.Context(), "k", lockcore.Terms{}))
 		time.Sleep(8 * time.Second)
 		if err := le.Extend(t.Context(), time.Minute); err != nil {
 			t.Fatal(err)

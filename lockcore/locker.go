@@ -67,7 +67,7 @@ type Options struct {
 
 // Validate reports every problem of o at once.
 func (o Options) Validate() error {
-	return errtext.Join(checkPrefix(o.Prefix), o.Terms.Validate(), o.Terms.exclusive("Options.Terms"), o.ReplicaAcks.validate())
+	return errtext.Join(checkPrefix(o.Prefix), o.Terms.Validate(), o.ReplicaAcks.validate())
 }
 
 // Locker acquires, renews and releases the leases of one process. Make one per process with [New]
@@ -159,9 +159,9 @@ func (l *Locker) Terms() Terms { return l.terms }
 // Acquire waits for the key and returns a lease on it. Release it in a defer. A key has 1 to
 // 512 bytes.
 //
-// A call for a key that ctx already holds is nested: it sends no command, and of t only Wait, Limit
-// and Weight count. It enters at once, or when another nested call beside it has returned, see the
-// package documentation.
+// A call for a key that ctx already holds is nested: it sends no command, and uses only t.Wait. It
+// enters at once, or when another nested call next to it has returned, see the package
+// documentation.
 //
 // Every error satisfies errors.Is(err, ErrNotRun):
 //
@@ -177,18 +177,54 @@ func (l *Locker) Terms() Terms { return l.terms }
 // stays held until the process ends or the Locker is closed. So set Terms.MaxHold if you call
 // Acquire directly, or use package guard, which always releases.
 func (l *Locker) Acquire(ctx context.Context, key string, t Terms) (*Lease, error) {
-	if err := errtext.Join(checkKey(key), t.check()); err != nil {
+	return l.acquire(ctx, key, Limit{}, false, &t, nil)
+}
+
+// AcquireFixed is Acquire with a lease that is not renewed, for work that must not outlive its
+// planned time. The lease lasts for t.Lease (30 s by default). Its ctx ends before the key is free:
+//
+//	                                after the grant            after Extend(ctx, d)
+//	the ctx of the lease ends       t.Lease less 11 % + 5 ms   d less 11 % + 5 ms
+//	the key is free for others at   t.Lease                    d
+//	Release before that             the key is free at once    the key is free at once
+//	Release after that              ErrLost                    ErrLost
+//
+// [Lease.Extend] never shortens the lease, so the later end counts. Inspect returns such a lease with
+// Holding.Fixed. Because no renewal shows that its holder lives, ForceClear without EvenAlive returns
+// ErrAlive. The errors are those of Acquire.
+func (l *Locker) AcquireFixed(ctx context.Context, key string, t Terms) (*Lease, error) {
+	return l.acquire(ctx, key, Limit{}, true, &t, nil)
+}
+
+// AcquireShare waits for a share of the key and returns a lease on it. Other calls of AcquireShare
+// can hold shares of the key at the same time, as n allows. A share is never held next to a hold of
+// the key alone, which [Locker.Acquire] returns.
+//
+//   - Requests are granted in the order of their arrival. The first one that does not fit keeps all
+//     requests behind it waiting.
+//   - All shares that are held at the same time have the same fencing token.
+//   - A nested call that requests more than the share of ctx fails with ErrUpgrade.
+//
+// Otherwise AcquireShare behaves as Acquire and returns its errors, or an error of n.Validate.
+func (l *Locker) AcquireShare(ctx context.Context, key string, n Limit, t Terms) (*Lease, error) {
+	return l.acquire(ctx, key, n, false, &t, n.Validate())
+}
+
+// acquire acquires a share of the key, or the key alone if n is zero. A fixed lease is not renewed.
+// invalid is the error of n.
+func (l *Locker) acquire(ctx context.Context, key string, n Limit, fixed bool, t *Terms, invalid error) (*Lease, error) {
+	if err := errtext.Join(checkKey(key), invalid, t.check()); err != nil {
 		return nil, errtext.Wrap(ErrNotRun, err)
 	}
 	var start time.Time
 	if e := entryIn(ctx, l, event.KindExclusive, key); e != nil { //planted:nested-acquire
-		le, since, err := l.reenter(ctx, e, &t)
+		le, since, err := l.reenter(ctx, e, n, t)
 		if le != nil || err != nil {
 			return le, err
 		}
 		start = since
 	}
-	c := &call{l: l, kind: event.KindExclusive, key: key, terms: t, keep: freeTTL, start: start}
+	c := &call{l: l, kind: event.KindExclusive, key: key, limit: n, fixed: fixed || access.Fixed(ctx), terms: *t, keep: freeTTL, start: start}
 	c.terms.fill(&l.terms)
 	h, _, err := c.run(ctx)
 	switch {
@@ -226,9 +262,6 @@ func (c *Claim) validate() error {
 	if c.Keep != 0 && (c.Keep < time.Second || c.Keep > maxKeep) {
 		errs = append(errs, fmt.Errorf("lockcore: Claim.Keep is %v, must be between 1s and %v", c.Keep, maxKeep))
 	}
-	if err := c.Terms.exclusive("Claim"); err != nil {
-		errs = append(errs, err)
-	}
 	if len(c.Fingerprint) > MaxFingerprint {
 		errs = append(errs, fmt.Errorf("lockcore: Claim.Fingerprint is %d bytes long, must be at most %d", len(c.Fingerprint), MaxFingerprint))
 	}
@@ -258,7 +291,7 @@ func (l *Locker) Claim(ctx context.Context, key string, c Claim) (*Lease, *Recor
 	}
 	once := &call{
 		l: l, kind: event.KindOnce, key: key, terms: c.Terms, keep: cmp.Or(c.Keep, defaultKeep), atMostOnce: c.AtMostOnce,
-		fingerprint: string(c.Fingerprint), check: c.Check, interim: access.InterimOf(ctx),
+		fingerprint: string(c.Fingerprint), check: c.Check, interim: access.InterimOf(ctx), fixed: access.Fixed(ctx),
 	}
 	once.terms.fill(&l.terms)
 	h, rec, err := once.run(ctx)

@@ -214,7 +214,7 @@ func TestRevoke(t *testing.T) {
 	})
 }
 
-// A lease with NoRenew is also notified of a revocation.
+// A lease of AcquireFixed is also notified of a revocation.
 // Shows: L5
 func TestRevokeFixed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -223,7 +223,7 @@ func TestRevokeFixed(t *testing.T) {
 		other := w.Locker(lockcore.Options{})
 		kept := w.Must(l.Acquire(t.Context(), "kept", lockcore.Terms{}))
 		time.Sleep(15 * time.Second) // its renewal started the subscription
-		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{NoRenew: true}))
+		le := w.Must(l.AcquireFixed(t.Context(), "k", lockcore.Terms{}))
 		start := time.Now()
 		_ = other.Revoke(t.Context(), event.KindExclusive, "k")
 		<-le.Context().Done()

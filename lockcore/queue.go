@@ -333,7 +333,7 @@ func (q *keyQueue) handOff(g *grant, alive bool, now time.Time) (mine bool, hand
 	if !alive || w == nil || now.Sub(g.since) >= batchTime || !g.canHandTo(w, now) {
 		q.grant = nil
 		q.mu.Unlock()
-		if !alive || w != nil && w.terms.Limit != 0 { // a share needs acquire_share.lua, which cannot be combined with the release
+		if !alive || w != nil && w.limit.N != 0 { // a share needs acquire_share.lua, which cannot be combined with the release
 			w = nil
 		}
 		return true, 0, w

@@ -79,7 +79,7 @@ func TestLateAcquireKeepsExtension(t *testing.T) {
 		b, _, _ := w.Locker(lockcore.Options{})
 		_ = w.Must(a.Acquire(t.Context(), "warm", noWait)).Release(t.Context())
 		late := faults.Hold(faulty.Script("acquire"))
-		le := w.Must(a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 10 * time.Second, NoRenew: true, Wait: time.Minute}))
+		le := w.Must(a.AcquireFixed(t.Context(), "k", lockcore.Terms{Lease: 10 * time.Second, Wait: time.Minute}))
 		if err := le.Extend(t.Context(), time.Hour); err != nil || !struckBy(late) {
 			t.Fatal(err)
 		}
@@ -170,7 +170,7 @@ func TestExtendTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		l, faults, _ := w.Locker(lockcore.Options{})
-		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{Lease: 10 * time.Second, NoRenew: true}))
+		le := w.Must(l.AcquireFixed(t.Context(), "k", lockcore.Terms{Lease: 10 * time.Second}))
 		if err := le.Extend(t.Context(), 10*time.Second); err != nil { // opens the connection
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testcall"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -54,12 +55,13 @@ func (c rateCase) run(t *testing.T, lockers []*lockcore.Locker, key string, d ti
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
+	call := testcall.Call{Limit: lockcore.Limit{N: c.limit}, Terms: lockcore.Terms{MinHold: c.window, Wait: lockcore.Forever}}
 	var holds atomic.Int64
 	var all sync.WaitGroup
 	for i := range c.lockers * c.callers {
 		all.Go(func() {
 			for ctx.Err() == nil {
-				le, err := lockers[i%c.lockers].Acquire(ctx, key, lockcore.Terms{Limit: c.limit, MinHold: c.window, Wait: lockcore.Forever})
+				le, err := call.Acquire(ctx, lockers[i%c.lockers], key)
 				if err != nil {
 					if ctx.Err() == nil {
 						t.Error(err)

@@ -66,7 +66,7 @@ func newRequest(c *call) *request {
 func (req *request) assign(c *call) {
 	stale := req.unresolved || req.repeated // Redis may grant it under the previous terms
 	if !sameTerms(req.caller, c) {
-		if stale || req.queued && req.caller.terms.share() != c.terms.share() { // the remote queue contains the share that it requests
+		if stale || req.queued && req.caller.limit.share() != c.limit.share() { // the remote queue contains the share that it requests
 			req.reissue()
 		}
 		req.nextTry, req.backoff = time.Time{}, false
@@ -77,8 +77,8 @@ func (req *request) assign(c *call) {
 }
 
 func sameTerms(a, b *call) bool {
-	return a.terms.Lease == b.terms.Lease && a.terms.NoRenew == b.terms.NoRenew && a.keep == b.keep && a.atMostOnce == b.atMostOnce && a.fingerprint == b.fingerprint &&
-		a.terms.share() == b.terms.share()
+	return a.terms.Lease == b.terms.Lease && a.fixed == b.fixed && a.keep == b.keep && a.atMostOnce == b.atMostOnce && a.fingerprint == b.fingerprint &&
+		a.limit.share() == b.limit.share()
 }
 
 func (req *request) subscribe() {
@@ -106,9 +106,9 @@ func (req *request) send(c *call) (backend.AcquireReply, error) {
 
 func (req *request) acquireRequest(c *call) backend.AcquireRequest {
 	return backend.AcquireRequest{
-		Key: &req.queue.key, ID: req.id, Holder: req.l.storedHolder(c.ctx, c.terms.NoRenew), Lease: c.terms.Lease, Retention: c.terms.Lease + markFor(c.keep, c.atMostOnce),
+		Key: &req.queue.key, ID: req.id, Holder: req.l.storedHolder(c.ctx, c.fixed), Lease: c.terms.Lease, Retention: c.terms.Lease + markFor(c.keep, c.atMostOnce),
 		Fingerprint: c.fingerprint, AtMostOnce: c.atMostOnce, Queue: req.remoteSignal != nil, First: !req.mayExist(), Timeout: c.replyTimeout(),
-		Share: c.terms.share(),
+		Share: c.limit.share(),
 	}
 }
 
@@ -226,7 +226,7 @@ func (req *request) undo() {
 func (req *request) withdraw() {
 	req.l.backend.Withdraw(backend.WithdrawRequest{
 		Key: &req.queue.key, ID: req.id, Retention: req.caller.keep, Granted: req.unresolved || req.repeated, Repeated: req.repeated,
-		Share: req.caller.terms.share(),
+		Share: req.caller.limit.share(),
 	})
 }
 
@@ -284,7 +284,7 @@ func (req *request) acceptGrant(c *call, r *backend.AcquireReply) acquired {
 		return acquired{}
 	}
 	g := &grant{
-		l: req.l, queue: req.queue, id: req.id, terms: grantTerms{c.terms.Lease, c.terms.NoRenew}, keep: c.keep, atMostOnce: c.atMostOnce, fingerprint: c.fingerprint,
+		l: req.l, queue: req.queue, id: req.id, terms: grantTerms{c.terms.Lease, c.fixed}, keep: c.keep, atMostOnce: c.atMostOnce, fingerprint: c.fingerprint,
 		attempt: 1, repeated: req.repeated, plain: r.Plain,
 		since:      cmp.Or(r.Received, now), // Received, because the goroutine of a call in a group may run late; clockPast needs a time soon after the grant
 		granted:    r.GrantedAt,
@@ -297,8 +297,8 @@ func (req *request) acceptGrant(c *call, r *backend.AcquireReply) acquired {
 	if !req.callerChanged {
 		g.requestedBy = c
 	}
-	if c.terms.share().Limit > 0 {
-		g.share = &share{Share: c.terms.share(), phase: r.Phase, first: g, sent: r.Sent, users: 1}
+	if c.limit.share().Limit > 0 {
+		g.share = &share{Share: c.limit.share(), phase: r.Phase, first: g, sent: r.Sent, users: 1}
 	}
 	if !req.l.addGrant(g) {
 		return acquired{err: ErrClosed}
@@ -307,7 +307,7 @@ func (req *request) acceptGrant(c *call, r *backend.AcquireReply) acquired {
 		req.l.seeParked(&req.queue.key, access.ParkedHeld)
 	}
 	req.unresolved, req.queued, req.repeated = false, false, false
-	if !g.terms.NoRenew {
+	if !g.terms.fixed {
 		req.l.watchdog.add(g, now)
 	}
 	return acquired{grant: g}

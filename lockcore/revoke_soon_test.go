@@ -11,17 +11,18 @@ import (
 
 	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testcall"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-var fixed = lockcore.Terms{NoRenew: true}
+var fixed = testcall.Call{Fixed: true}
 
 // Revoke reaches a holder whose Locker has neither waited nor renewed a lease. A Locker with a
 // lease older than a second has one subscription. Shorter holds send no command for it.
 // Shows: L6, C1
 func TestRevokeSoon(t *testing.T) {
-	for name, terms := range map[string]lockcore.Terms{"renewed": {}, "fixed": fixed} {
+	for name, terms := range map[string]testcall.Call{"renewed": {}, "fixed": fixed} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
@@ -43,14 +44,14 @@ func TestRevokeSoon(t *testing.T) {
 					_ = le.Release(t.Context())
 				}
 				for range 100 { // there is always a lease, but never an old one
-					le := w.Must(l.Acquire(t.Context(), "short", terms))
+					le := w.Must(terms.Acquire(t.Context(), l, "short"))
 					time.Sleep(900 * time.Millisecond)
 					_ = le.Release(t.Context())
 				}
-				if n := count.Count("subscribe") + count.Count("renew"); n != 0 && terms.NoRenew {
+				if n := count.Count("subscribe") + count.Count("renew"); n != 0 && terms.Fixed {
 					t.Errorf("short holds sent %v", count.Commands())
 				}
-				young, old := w.Must(l.Acquire(t.Context(), "young", terms)), w.Must(l.Acquire(t.Context(), "old", terms))
+				young, old := w.Must(terms.Acquire(t.Context(), l, "young")), w.Must(terms.Acquire(t.Context(), l, "old"))
 				time.Sleep(500 * time.Millisecond)
 				ends(young, revoke("young"), 510*time.Millisecond) // the Locker is not subscribed yet
 				time.Sleep(time.Second)
@@ -58,7 +59,7 @@ func TestRevokeSoon(t *testing.T) {
 				if n := count.Count("subscribe"); n != 1 {
 					t.Errorf("subscribed %d times", n)
 				}
-				le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{Lease: time.Hour, NoRenew: terms.NoRenew}))
+				le := w.Must(testcall.Call{Fixed: terms.Fixed, Terms: lockcore.Terms{Lease: time.Hour}}.Acquire(t.Context(), l, "k"))
 				time.Sleep(20 * time.Minute) // much longer than an idle subscription stays open
 				faults.Silence()
 				time.Sleep(time.Second)
@@ -93,7 +94,7 @@ func TestRevokeSoonReal(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = l.Close(context.Background()) }()
-		if leases[i], err = l.Acquire(t.Context(), fmt.Sprint(i), lockcore.Terms{NoRenew: i%2 == 1}); err != nil {
+		if leases[i], err = (testcall.Call{Fixed: i%2 == 1}).Acquire(t.Context(), l, fmt.Sprint(i)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -61,12 +61,12 @@ func (s *share) extended(end time.Time) {
 func (s *share) joinableLocked(c *call, now time.Time) bool {
 	g := s.first
 	return s.Limit == backend.Unlimited && !s.closed && s.users < backend.TokensPerGrant && now.Sub(g.since) < batchTime && //planted:share-open-for-a-moment
-		c.terms.share() == s.Share && c.terms.Lease == g.terms.Lease && c.terms.NoRenew == g.terms.NoRenew && c.terms.MinHold == 0
+		c.limit.share() == s.Share && c.terms.Lease == g.terms.Lease && c.fixed == g.terms.fixed && c.terms.MinHold == 0
 }
 
 // joinLocked returns the share of the key that c may join, and counts c as its user.
 func (s *shard) joinLocked(c *call) *share {
-	if c.terms.Limit != Unlimited {
+	if c.limit.N != Unlimited {
 		return nil
 	}
 	open := s.shares[c.key]
@@ -159,7 +159,7 @@ func (q *keyQueue) handOffShare(g *grant, now time.Time) (handed int) {
 	var w *call
 	if current := q.queues[q.key.Kind][q.key.Name]; current != nil && current.first != nil { // else no call can take over the request
 		w = current.idle
-		if b := current.busy; w != nil && b != nil && w.terms.Limit > 0 && b.Shares > w.terms.Limit {
+		if b := current.busy; w != nil && b != nil && w.limit.N > 0 && b.Shares > w.limit.N {
 			w = nil // other shares, with a greater limit, are held beside this one
 		}
 	}
@@ -246,7 +246,7 @@ func (c *call) runShare(g *grant) (*hold, error) {
 			g.discard()
 			return nil, ErrClosed
 		}
-		if !g.terms.NoRenew {
+		if !g.terms.fixed {
 			l.watchdog.add(g, g.since)
 		}
 		if g.queue.isClosed(g.share) { // the share may have been revoked before g was registered

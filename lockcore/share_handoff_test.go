@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
+	"github.com/holdfast-go/holdfast/internal/testcall"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -19,11 +20,11 @@ import (
 // older one has a request under way.
 // Shows: S3
 func TestShareNoOvertaking(t *testing.T) {
-	readers := lockcore.Terms{Limit: lockcore.Unlimited}
-	for name, c := range map[string]struct{ held, older, later lockcore.Terms }{
-		"a reader and a writer": {readers, lockcore.Terms{}, readers},
-		"light and heavy":       {lockcore.Terms{Limit: 3}, lockcore.Terms{Limit: 3, Weight: 3}, lockcore.Terms{Limit: 3}},
-		"equal terms":           {lockcore.Terms{Limit: 1}, lockcore.Terms{Limit: 1}, lockcore.Terms{Limit: 1}},
+	readers := testcall.Call{Limit: lockcore.Limit{N: lockcore.Unlimited}}
+	for name, c := range map[string]struct{ held, older, later testcall.Call }{
+		"a reader and a writer": {readers, testcall.Call{}, readers},
+		"light and heavy":       {testcall.Call{Limit: lockcore.Limit{N: 3}}, testcall.Call{Limit: lockcore.Limit{N: 3, Weight: 3}}, testcall.Call{Limit: lockcore.Limit{N: 3}}},
+		"equal terms":           {testcall.Call{Limit: lockcore.Limit{N: 1}}, testcall.Call{Limit: lockcore.Limit{N: 1}}, testcall.Call{Limit: lockcore.Limit{N: 1}}},
 	} {
 		for _, delay := range []time.Duration{0, 500 * time.Microsecond} {
 			t.Run(name+", "+delay.String(), func(t *testing.T) {
@@ -34,7 +35,7 @@ func TestShareNoOvertaking(t *testing.T) {
 					f.Delay(delay)
 					held := shareOf(t, l, c.held)
 					order := make(chan string, 2)
-					call := func(name string, terms lockcore.Terms, d time.Duration) {
+					call := func(name string, terms testcall.Call, d time.Duration) {
 						terms.Wait = lockcore.Forever
 						le := shareOf(t, l, terms)
 						order <- name
@@ -65,7 +66,7 @@ func TestShareHandOffEnds(t *testing.T) {
 		w := newSpace(t)
 		l := w.Locker(lockcore.Options{})
 		other := w.Locker(lockcore.Options{})
-		one := lockcore.Terms{Limit: 1, Wait: lockcore.Forever}
+		one := testcall.Call{Limit: lockcore.Limit{N: 1}, Terms: lockcore.Terms{Wait: lockcore.Forever}}
 		_ = shareOf(t, l, one).Release(t.Context())
 		held := shareOf(t, l, one)
 		order := make(chan string, 3)
@@ -95,10 +96,10 @@ func TestShareHandOffBeyondLimit(t *testing.T) {
 		w := newSpace(t)
 		l := w.Locker(lockcore.Options{})
 		other := w.Locker(lockcore.Options{})
-		small := lockcore.Terms{Limit: 2, Wait: time.Minute}
+		small := testcall.Call{Limit: lockcore.Limit{N: 2}, Terms: lockcore.Terms{Wait: time.Minute}}
 		_ = shareOf(t, l, small).Release(t.Context())
 		held := shareOf(t, l, small)
-		big := shareOf(t, other, lockcore.Terms{Limit: 10, Weight: 9})
+		big := shareOf(t, other, testcall.Call{Limit: lockcore.Limit{N: 10, Weight: 9}})
 		got := make(chan *lockcore.Lease, 2)
 		for range 2 {
 			go func() { got <- shareOf(t, l, small) }()
@@ -125,7 +126,7 @@ func TestShareMinHoldOfReader(t *testing.T) {
 		w := newSpace(t)
 		l := w.Locker(lockcore.Options{})
 		writer := w.Locker(lockcore.Options{})
-		readers := lockcore.Terms{Limit: lockcore.Unlimited, Wait: lockcore.Forever}
+		readers := testcall.Call{Limit: lockcore.Limit{N: lockcore.Unlimited}, Terms: lockcore.Terms{Wait: lockcore.Forever}}
 		cooled := readers
 		cooled.MinHold = 10 * time.Second
 		_ = shareOf(t, l, readers).Release(t.Context())
@@ -133,7 +134,7 @@ func TestShareMinHoldOfReader(t *testing.T) {
 		var all sync.WaitGroup
 		var began, wrote time.Time
 		all.Go(func() {
-			le := shareOf(t, writer, lockcore.Terms{Wait: lockcore.Forever})
+			le := shareOf(t, writer, testcall.Call{Terms: lockcore.Terms{Wait: lockcore.Forever}})
 			wrote = time.Now()
 			_ = le.Release(t.Context())
 		})
@@ -163,7 +164,7 @@ func TestShareRevokeCooling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSpace(t)
 		l := w.Locker(lockcore.Options{})
-		rate := lockcore.Terms{Limit: 10, MinHold: time.Hour, Wait: time.Second}
+		rate := testcall.Call{Limit: lockcore.Limit{N: 10}, Terms: lockcore.Terms{MinHold: time.Hour, Wait: time.Second}}
 		_ = shareOf(t, l, rate).Release(t.Context())
 		ok(t, l.Revoke(t.Context(), event.KindExclusive, "k"))
 		hung := shareOf(t, l, rate)
@@ -171,7 +172,7 @@ func TestShareRevokeCooling(t *testing.T) {
 		ok(t, l.Revoke(t.Context(), event.KindExclusive, "k"))
 		time.Sleep(time.Second)
 		wantErr(t, "the handler", context.Cause(hung.Context()), lockcore.ErrRevoked)
-		_, err := l.Acquire(t.Context(), "k", rate)
+		_, err := rate.Acquire(t.Context(), l, "k")
 		wantErr(t, "a call while the handler runs", err, lockcore.ErrBusy)
 		_ = hung.Release(t.Context())
 		_ = shareOf(t, l, rate).Release(t.Context())
@@ -185,7 +186,7 @@ func TestShareRevokeJoined(t *testing.T) {
 		w := newWorld(t)
 		l, f, _ := w.Locker(lockcore.Options{})
 		op, _, _ := w.Locker(lockcore.Options{})
-		readers := lockcore.Terms{Limit: lockcore.Unlimited, Lease: time.Minute, Wait: lockcore.NoWait}
+		readers := testcall.Call{Limit: lockcore.Limit{N: lockcore.Unlimited}, Terms: lockcore.Terms{Lease: time.Minute, Wait: lockcore.NoWait}}
 		other, err := l.Acquire(t.Context(), "other", lockcore.Terms{}) // keeps the subscription
 		ok(t, err)
 		defer func() { _ = other.Release(t.Context()) }()
@@ -195,7 +196,7 @@ func TestShareRevokeJoined(t *testing.T) {
 		ok(t, op.Revoke(t.Context(), event.KindExclusive, "k"))
 		for range 8 {
 			time.Sleep(500 * time.Microsecond)
-			if le, err := l.Acquire(t.Context(), "k", readers); err == nil {
+			if le, err := readers.Acquire(t.Context(), l, "k"); err == nil {
 				all = append(all, le)
 			}
 		}
@@ -216,7 +217,7 @@ func TestShareExtendedByAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		l, f, _ := w.Locker(lockcore.Options{})
-		readers := lockcore.Terms{Limit: lockcore.Unlimited, Lease: 2 * time.Second}
+		readers := testcall.Call{Limit: lockcore.Limit{N: lockcore.Unlimited}, Terms: lockcore.Terms{Lease: 2 * time.Second}}
 		first, second := shareOf(t, l, readers), shareOf(t, l, readers)
 		ok(t, first.Extend(t.Context(), time.Hour))
 		_ = first.Release(t.Context())
@@ -237,17 +238,17 @@ func TestShareRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSpace(t)
 		l := w.Locker(lockcore.Options{})
-		rate := lockcore.Terms{Limit: 1, MinHold: 30 * time.Second, Wait: lockcore.NoWait}
+		rate := testcall.Call{Limit: lockcore.Limit{N: 1}, Terms: lockcore.Terms{MinHold: 30 * time.Second, Wait: lockcore.NoWait}}
 		_ = shareOf(t, l, rate).Release(t.Context())
 		time.Sleep(100 * time.Millisecond)
-		_, err := l.Acquire(t.Context(), "k", rate)
+		_, err := rate.Acquire(t.Context(), l, "k")
 		b, is := errors.AsType[*lockcore.BusyError](err)
 		if !is || math.Round(b.RetryAfter().Seconds()) != 30 || b.Shares != 1 || !strings.Contains(err.Error(), "the first one is free in 29.9s") {
 			t.Errorf("all permits cool: %+v, %v", b, err)
 		}
 		time.Sleep(time.Minute)
 		held := shareOf(t, l, rate)
-		_, err = l.Acquire(t.Context(), "k", rate)
+		_, err = rate.Acquire(t.Context(), l, "k")
 		if b, is := errors.AsType[*lockcore.BusyError](err); !is || !b.Local || !strings.Contains(err.Error(), "another call of this process") {
 			t.Errorf("all permits are held: %+v, %v", b, err)
 		}
@@ -263,7 +264,7 @@ func TestShareOutageRemembers(t *testing.T) {
 	w := realWorld(t)
 	a, fa, _ := w.Locker(lockcore.Options{})
 	b, fb, _ := w.Locker(lockcore.Options{})
-	terms := lockcore.Terms{Limit: 100, Wait: lockcore.NoWait}
+	terms := testcall.Call{Limit: lockcore.Limit{N: 100}, Terms: lockcore.Terms{Wait: lockcore.NoWait}}
 	_ = shareOf(t, a, terms).Release(t.Context())
 	_ = shareOf(t, b, terms).Release(t.Context())
 	late := fb.Hold(func(r faulty.Request) bool { return strings.HasPrefix(r.Name, "EVAL") && r.About("/100/1/") })

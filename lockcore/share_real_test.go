@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/event"
+	"github.com/holdfast-go/holdfast/internal/testcall"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -25,12 +26,12 @@ func TestShareStarvation(t *testing.T) {
 		slow    = 500 * time.Millisecond // a process that does not use its turn for this time loses it
 	)
 	for name, c := range map[string]struct {
-		light, heavy lockcore.Terms
+		light, heavy testcall.Call
 		callers      int // of the light calls, on all Lockers
 		together     int // light calls that hold the key at the same time
 	}{
-		"a writer among 64 readers":        {lockcore.Terms{Limit: lockcore.Unlimited}, lockcore.Terms{}, 64, 64},
-		"weight 3 of 3 among light shares": {lockcore.Terms{Limit: 3}, lockcore.Terms{Limit: 3, Weight: 3}, 16, 3},
+		"a writer among 64 readers":        {testcall.Call{Limit: lockcore.Limit{N: lockcore.Unlimited}}, testcall.Call{}, 64, 64},
+		"weight 3 of 3 among light shares": {testcall.Call{Limit: lockcore.Limit{N: 3}}, testcall.Call{Limit: lockcore.Limit{N: 3, Weight: 3}}, 16, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -53,7 +54,7 @@ func TestShareStarvation(t *testing.T) {
 					wg.Go(func() {
 						for !stop.Load() {
 							began := phase.Load()
-							le, err := l.Acquire(t.Context(), "k", light)
+							le, err := light.Acquire(t.Context(), l, "k")
 							if err != nil {
 								t.Error(err)
 								return
@@ -77,7 +78,7 @@ func TestShareStarvation(t *testing.T) {
 				began, done := time.Now(), make(chan struct{})
 				go func() {
 					defer close(done)
-					le, err := l.Acquire(t.Context(), "k", heavy)
+					le, err := heavy.Acquire(t.Context(), l, "k")
 					took := time.Since(began)
 					longest = max(longest, took)
 					phase.Store(2*n + 2)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/event"
+	"github.com/holdfast-go/holdfast/internal/testcall"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -28,13 +29,13 @@ type room struct {
 	bad         string
 }
 
-func (r *room) enter(t lockcore.Terms) {
+func (r *room) enter(t testcall.Call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if t.Limit == 0 {
+	if t.Alone() {
 		r.writers++
 	} else {
-		r.weight += max(t.Weight, 1)
+		r.weight += t.Weight()
 	}
 	r.most = max(r.most, r.weight)
 	if r.writers > 1 || r.writers > 0 && r.weight > 0 || r.limit > 0 && r.weight > r.limit {
@@ -42,13 +43,13 @@ func (r *room) enter(t lockcore.Terms) {
 	}
 }
 
-func (r *room) leave(t lockcore.Terms) {
+func (r *room) leave(t testcall.Call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if t.Limit == 0 {
+	if t.Alone() {
 		r.writers--
 	} else {
-		r.weight -= max(t.Weight, 1)
+		r.weight -= t.Weight()
 	}
 }
 
@@ -57,20 +58,22 @@ func (r *room) leave(t lockcore.Terms) {
 // Shows: I1, S1, S2
 func TestShares(t *testing.T) {
 	rounds := testlevel.Pick(t, 10, 40, 40)
-	for name, terms := range map[string]func(r *rand.Rand) lockcore.Terms{
-		"readers and writers": func(r *rand.Rand) lockcore.Terms {
+	for name, terms := range map[string]func(r *rand.Rand) testcall.Call{
+		"readers and writers": func(r *rand.Rand) testcall.Call {
 			if r.IntN(10) == 0 {
-				return lockcore.Terms{}
+				return testcall.Call{}
 			}
-			return lockcore.Terms{Limit: lockcore.Unlimited}
+			return testcall.Call{Limit: lockcore.Limit{N: lockcore.Unlimited}}
 		},
-		"permits": func(*rand.Rand) lockcore.Terms { return lockcore.Terms{Limit: 3} },
-		"weights": func(r *rand.Rand) lockcore.Terms { return lockcore.Terms{Limit: 3, Weight: 1 + r.IntN(3)} },
-		"permits and writers": func(r *rand.Rand) lockcore.Terms {
+		"permits": func(*rand.Rand) testcall.Call { return testcall.Call{Limit: lockcore.Limit{N: 3}} },
+		"weights": func(r *rand.Rand) testcall.Call {
+			return testcall.Call{Limit: lockcore.Limit{N: 3, Weight: 1 + r.IntN(3)}}
+		},
+		"permits and writers": func(r *rand.Rand) testcall.Call {
 			if r.IntN(10) == 0 {
-				return lockcore.Terms{}
+				return testcall.Call{}
 			}
-			return lockcore.Terms{Limit: 3, Weight: r.IntN(3)}
+			return testcall.Call{Limit: lockcore.Limit{N: 3, Weight: r.IntN(3)}}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -94,7 +97,7 @@ func TestShares(t *testing.T) {
 							terms := terms(rnd)
 							terms.Wait = lockcore.Forever
 							began := time.Now()
-							le, err := lockers[i%3].Acquire(t.Context(), "k", terms)
+							le, err := terms.Acquire(t.Context(), lockers[i%3], "k")
 							if err != nil {
 								t.Error(err)
 								return
@@ -135,18 +138,18 @@ func TestSharesUpgrade(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	le, err := l.Acquire(t.Context(), "k", lockcore.Terms{Limit: 3})
+	le, err := l.AcquireShare(t.Context(), "k", lockcore.Limit{N: 3}, lockcore.Terms{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = le.Release(context.WithoutCancel(t.Context())) }()
-	for _, terms := range []lockcore.Terms{{}, {Limit: 2}, {Limit: 3, Weight: 2}} {
-		if _, err := l.Acquire(le.Context(), "k", terms); !errors.Is(err, lockcore.ErrUpgrade) || !errors.Is(err, lockcore.ErrNotRun) {
+	for _, terms := range []testcall.Call{{}, {Limit: lockcore.Limit{N: 2}}, {Limit: lockcore.Limit{N: 3, Weight: 2}}} {
+		if _, err := terms.Acquire(le.Context(), l, "k"); !errors.Is(err, lockcore.ErrUpgrade) || !errors.Is(err, lockcore.ErrNotRun) {
 			t.Errorf("%+v: %v", terms, err)
 		}
 	}
-	for _, terms := range []lockcore.Terms{{Limit: 3}, {Limit: lockcore.Unlimited}, {Limit: 5}} {
-		inner, err := l.Acquire(le.Context(), "k", terms)
+	for _, terms := range []testcall.Call{{Limit: lockcore.Limit{N: 3}}, {Limit: lockcore.Limit{N: lockcore.Unlimited}}, {Limit: lockcore.Limit{N: 5}}} {
+		inner, err := terms.Acquire(le.Context(), l, "k")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -160,9 +163,9 @@ func TestSharesUpgrade(t *testing.T) {
 }
 
 // shareOf acquires a share of "k" and fails the test on an error.
-func shareOf(t *testing.T, l *lockcore.Locker, terms lockcore.Terms) *lockcore.Lease {
+func shareOf(t *testing.T, l *lockcore.Locker, terms testcall.Call) *lockcore.Lease {
 	t.Helper()
-	le, err := l.Acquire(t.Context(), "k", terms)
+	le, err := terms.Acquire(t.Context(), l, "k")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +179,7 @@ func TestShareJoin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		l, _, count := w.Locker(lockcore.Options{})
-		readers := lockcore.Terms{Limit: lockcore.Unlimited}
+		readers := testcall.Call{Limit: lockcore.Limit{N: lockcore.Unlimited}}
 		_ = shareOf(t, l, readers).Release(t.Context()) // loads the scripts
 		count.Reset()
 		time.Sleep(10 * time.Millisecond)
@@ -227,7 +230,7 @@ func TestShareOneLost(t *testing.T) {
 		w := newSpace(t)
 		l := w.Locker(lockcore.Options{})
 		other := w.Locker(lockcore.Options{})
-		terms := lockcore.Terms{Limit: lockcore.Unlimited, Lease: 2 * time.Second}
+		terms := testcall.Call{Limit: lockcore.Limit{N: lockcore.Unlimited}, Terms: lockcore.Terms{Lease: 2 * time.Second}}
 		hung := terms
 		hung.MaxHold = time.Second
 		first, second := shareOf(t, l, hung), shareOf(t, l, terms)
@@ -264,11 +267,11 @@ func TestShareRevoke(t *testing.T) {
 		w := newSpace(t)
 		a := w.Locker(lockcore.Options{})
 		b := w.Locker(lockcore.Options{})
-		terms := lockcore.Terms{Limit: 5}
+		terms := testcall.Call{Limit: lockcore.Limit{N: 5}}
 		all := []*lockcore.Lease{shareOf(t, a, terms), shareOf(t, a, terms), shareOf(t, b, terms)}
 		time.Sleep(2 * time.Second) // the Lockers subscribe
 		s, err := a.Inspect(t.Context(), event.KindExclusive, "k")
-		if err != nil || s.State != lockcore.StateShared || s.Weights != 3 || len(s.Shares) != 3 || s.Shares[0].Limit != 5 {
+		if err != nil || s.State != lockcore.StateShared || s.Weights != 3 || len(s.Shares) != 3 || s.Shares[0].Limit.N != 5 {
 			t.Errorf("Inspect: %+v, %v", s, err)
 		}
 		if err := b.Revoke(t.Context(), event.KindExclusive, "k"); err != nil {
@@ -280,8 +283,8 @@ func TestShareRevoke(t *testing.T) {
 				t.Errorf("share %d: %v", i, cause)
 			}
 		}
-		busy := lockcore.Terms{Limit: 5, Wait: lockcore.NoWait}
-		if _, err := a.Acquire(t.Context(), "k", busy); !errors.Is(err, lockcore.ErrBusy) {
+		busy := testcall.Call{Limit: lockcore.Limit{N: 5}, Terms: lockcore.Terms{Wait: lockcore.NoWait}}
+		if _, err := busy.Acquire(t.Context(), a, "k"); !errors.Is(err, lockcore.ErrBusy) {
 			t.Errorf("a new share while revoked ones are held: %v, want ErrBusy", err)
 		}
 		for _, le := range all {
@@ -307,7 +310,7 @@ func TestShareMinHold(t *testing.T) {
 		for i := range 12 {
 			all.Go(func() {
 				for range 4 {
-					le := shareOf(t, lockers[i%2], lockcore.Terms{Limit: 3, MinHold: time.Second, Wait: lockcore.Forever})
+					le := shareOf(t, lockers[i%2], testcall.Call{Limit: lockcore.Limit{N: 3}, Terms: lockcore.Terms{MinHold: time.Second, Wait: lockcore.Forever}})
 					mu.Lock()
 					starts = append(starts, le.GrantedAt())
 					mu.Unlock()
@@ -340,7 +343,7 @@ func TestShareHandOff(t *testing.T) {
 		const calls = 120
 		for range calls {
 			all.Go(func() {
-				terms := lockcore.Terms{Limit: 2, Wait: lockcore.Forever}
+				terms := testcall.Call{Limit: lockcore.Limit{N: 2}, Terms: lockcore.Terms{Wait: lockcore.Forever}}
 				le := shareOf(t, l, terms)
 				r.enter(terms)
 				time.Sleep(time.Millisecond)
@@ -363,7 +366,7 @@ func TestShareHandOff(t *testing.T) {
 func TestShareInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSpace(t)
-		terms := lockcore.Terms{Limit: 2, Wait: lockcore.Forever}
+		terms := testcall.Call{Limit: lockcore.Limit{N: 2}, Terms: lockcore.Terms{Wait: lockcore.Forever}}
 		var all sync.WaitGroup
 		var orders [2][]int
 		for p := range orders {
@@ -406,7 +409,7 @@ func TestShareOfferEnds(t *testing.T) {
 				all.Go(func() {
 					rnd := rand.New(rand.NewPCG(uint64(p), uint64(i)))
 					for range 60 {
-						terms := lockcore.Terms{Limit: 2, Wait: time.Minute}
+						terms := testcall.Call{Limit: lockcore.Limit{N: 2}, Terms: lockcore.Terms{Wait: time.Minute}}
 						until := time.Duration(1+rnd.IntN(20)) * time.Millisecond
 						bound := time.Hour
 						switch rnd.IntN(3) {
@@ -416,7 +419,7 @@ func TestShareOfferEnds(t *testing.T) {
 							bound = until
 						}
 						ctx, cancel := context.WithTimeout(t.Context(), bound)
-						le, err := lockers[p].Acquire(ctx, "k", terms)
+						le, err := terms.Acquire(ctx, lockers[p], "k")
 						switch {
 						case err == nil:
 							granted.Add(1)
@@ -462,7 +465,7 @@ func TestShareWriterWaits(t *testing.T) {
 		for i := range 16 {
 			all.Go(func() {
 				for time.Sleep(time.Duration(i) * read / 16); ; {
-					le := shareOf(t, a, lockcore.Terms{Limit: lockcore.Unlimited, Wait: lockcore.Forever})
+					le := shareOf(t, a, testcall.Call{Limit: lockcore.Limit{N: lockcore.Unlimited}, Terms: lockcore.Terms{Wait: lockcore.Forever}})
 					time.Sleep(read)
 					_ = le.Release(t.Context())
 					select {
@@ -477,7 +480,7 @@ func TestShareWriterWaits(t *testing.T) {
 		for i := range 50 {
 			time.Sleep(20*time.Millisecond + time.Duration(i)*100*time.Microsecond)
 			began := time.Now()
-			le := shareOf(t, b, lockcore.Terms{Wait: lockcore.Forever})
+			le := shareOf(t, b, testcall.Call{Terms: lockcore.Terms{Wait: lockcore.Forever}})
 			if i > 0 { // the first one also waits for the subscription
 				longest = max(longest, time.Since(began))
 			}
@@ -499,7 +502,7 @@ func TestShareClose(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		terms := lockcore.Terms{Limit: lockcore.Unlimited}
+		terms := testcall.Call{Limit: lockcore.Limit{N: lockcore.Unlimited}}
 		first, second := shareOf(t, l, terms), shareOf(t, l, terms)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

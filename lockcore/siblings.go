@@ -282,9 +282,9 @@ func shareText(s backend.Share) string {
 // reenter enters the hold of key that ctx carries, or waits until it can enter. If it returns
 // neither a lease nor an error, ctx carries no hold that the call can enter. Then start is the time
 // at which the call began to wait.
-func (l *Locker) reenter(ctx context.Context, e *entry, t *Terms) (le *Lease, start time.Time, err error) {
-	if e.of.grant.needsMore(t.share()) && e.holds() { //planted:upgrade-refused
-		return nil, start, fmt.Errorf("%w: %q: ctx holds %s, the call requests %s", ErrUpgrade, e.of.grant.queue.key.Name, shareText(e.of.grant.share.Share), shareText(t.share()))
+func (l *Locker) reenter(ctx context.Context, e *entry, limit Limit, t *Terms) (le *Lease, start time.Time, err error) {
+	if e.of.grant.needsMore(limit.share()) && e.holds() { //planted:upgrade-refused
+		return nil, start, fmt.Errorf("%w: %q: ctx holds %s, the call requests %s", ErrUpgrade, e.of.grant.queue.key.Name, shareText(e.of.grant.share.Share), shareText(limit.share()))
 	}
 	n := newNested(ctx, e.of)
 	if e.enter(n) {

@@ -6,7 +6,6 @@ import (
 	"math"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
@@ -18,12 +17,6 @@ const (
 	// Forever as Terms.Wait waits until the key is acquired, ctx ends or the Locker is closed. Set
 	// it explicitly: it is not a default.
 	Forever time.Duration = math.MaxInt64
-
-	// MaxLimit is the greatest Terms.Limit.
-	MaxLimit = 1_000_000
-
-	// Unlimited as Terms.Limit gets a share beside any number of others: the share of a reader.
-	Unlimited = -1
 
 	defaultWait  = 2 * time.Second
 	defaultLease = 30 * time.Second
@@ -40,7 +33,6 @@ const (
 // Terms are the conditions of one acquisition. A zero field takes its value from Options.Terms or,
 // if that is zero too, the default given here. A call cannot unset a field of Options.Terms. It can
 // override a limit with a very long duration, MinHold with 1 ns, and MaxWaiting with 1,000,000.
-// Nothing overrides NoRenew.
 type Terms struct {
 	// Name is the class of the key in spans and metrics: "account" for "account:42". It must be of
 	// low cardinality. At most 128 bytes. Default: "".
@@ -95,24 +87,6 @@ type Terms struct {
 	// Stall detects a hung handler sooner than MaxHold does. The time that the handler waits for
 	// another key counts too. If Options.Terms sets Stall, every handler must call Beat.
 	Stall time.Duration
-	// NoRenew turns off the renewal: the lease ends after Lease unless Extend is called.
-	NoRenew bool
-	// Limit gives the call a share of the key, beside others. The call is granted when the weights
-	// of all shares, its own included, are together at most Limit. Unlimited allows any number.
-	// Default: none, and the call gets the key alone. 1 to 1,000,000, or Unlimited. Claim, Adopt
-	// and Options.Terms refuse it.
-	//
-	//   - Each call is granted by its own Limit. All calls for a key should have the same Limit.
-	//   - A share is never held beside a hold of the key alone.
-	//   - Requests are granted in the order of their arrival. The first one that does not fit keeps
-	//     all requests behind it waiting.
-	//   - All shares that are held at the same time have the same token.
-	//   - With MinHold the weight of a share counts for at least that time. So the holds that begin
-	//     in any MinHold have together at most the weight Limit, unless a lease ends early.
-	Limit int
-	// Weight is how much of Limit the share takes. Default: 1. 1 to Limit. It must be 0 without a
-	// Limit and with Unlimited.
-	Weight int
 }
 
 // Validate reports every problem of t at once. Each message names the field, its value and the
@@ -143,40 +117,7 @@ func (t *Terms) check() error {
 	if t.Stall != 0 && (t.Stall < minStall || t.Stall > maxMaxHold) {
 		errs = append(errs, badTerm("Stall", t.Stall, minStall, maxMaxHold))
 	}
-	errs = append(errs, t.checkShare()...)
 	return errtext.Join(errs...)
-}
-
-func (t *Terms) checkShare() (errs []error) {
-	if t.Limit == 0 && t.Weight == 0 {
-		return nil
-	}
-	if t.Limit < Unlimited || t.Limit > MaxLimit {
-		errs = append(errs, fmt.Errorf("lockcore: Terms.Limit is %d, must be between 0 and %d, or Unlimited", t.Limit, MaxLimit))
-	}
-	if most := max(t.Limit, 0); t.Weight < 0 || t.Weight > most {
-		errs = append(errs, fmt.Errorf("lockcore: Terms.Weight is %d, must be between 0 and Terms.Limit, and 0 without a Limit or with Unlimited (Limit is %d)", t.Weight, t.Limit))
-	}
-	return errs
-}
-
-// exclusive returns an error if t is for a share. of names what t belongs to.
-func (t *Terms) exclusive(of string) error {
-	if t.Limit == 0 && t.Weight == 0 {
-		return nil
-	}
-	return fmt.Errorf("lockcore: %s: Terms.Limit is %d and Terms.Weight is %d, must be 0", of, t.Limit, t.Weight)
-}
-
-// share returns the share that t is for, or the zero value for the key alone.
-func (t *Terms) share() backend.Share {
-	switch t.Limit {
-	case 0:
-		return backend.Share{}
-	case Unlimited:
-		return backend.Share{Limit: backend.Unlimited, Weight: 1}
-	}
-	return backend.Share{Limit: t.Limit, Weight: max(t.Weight, 1)}
 }
 
 func badTerm(field string, d, least time.Duration, most any) error {
@@ -196,7 +137,6 @@ func (t *Terms) fill(d *Terms) {
 	t.MaxHold = cmp.Or(t.MaxHold, d.MaxHold)
 	t.MinHold = cmp.Or(t.MinHold, d.MinHold)
 	t.Stall = cmp.Or(t.Stall, d.Stall)
-	t.NoRenew = t.NoRenew || d.NoRenew
 }
 
 var defaultTerms = Terms{Wait: defaultWait, Lease: defaultLease}

@@ -45,7 +45,7 @@ func TestTermsValidate(t *testing.T) {
 	}{
 		"zero":           {},
 		"lower bounds":   {lockcore.Terms{Wait: 1, MaxWaiting: 1, Lease: time.Second, MaxHold: 1, MinHold: 1, Stall: 100 * time.Millisecond}, nil},
-		"upper bounds":   {lockcore.Terms{Name: strings.Repeat("n", 128), Wait: day, MaxWaiting: 1_000_000, Lease: time.Hour, MaxHold: 30 * day, MinHold: day, Stall: 30 * day, NoRenew: true}, nil},
+		"upper bounds":   {lockcore.Terms{Name: strings.Repeat("n", 128), Wait: day, MaxWaiting: 1_000_000, Lease: time.Hour, MaxHold: 30 * day, MinHold: day, Stall: 30 * day}, nil},
 		"no wait":        {lockcore.Terms{Wait: lockcore.NoWait}, nil},
 		"forever":        {lockcore.Terms{Wait: lockcore.Forever}, nil},
 		"long name":      {lockcore.Terms{Name: strings.Repeat("n", 129)}, []string{"Terms.Name", "129 bytes", "at most 128 bytes"}},

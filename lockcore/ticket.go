@@ -40,7 +40,7 @@ const (
 //   - ErrNested: this lease is nested, or nested runs go on. The lease goes on.
 //   - ErrReleased, or why the lease ended early: it has ended before.
 //   - An error that names d: d is out of range. The lease goes on.
-//   - An error that names the key: the lease is a share, see Terms.Limit. The lease goes on.
+//   - An error that names the key: the lease is a share. The lease goes on.
 //
 // A ticket is printable ASCII of at most 800 bytes. It is a secret: a process that has it, and can
 // send commands to the same Redis, gets the key. The Locker writes it to no event, log or error.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/event"
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testhook"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
@@ -281,7 +282,7 @@ func TestTicketLateRenewal(t *testing.T) {
 		if !struckBy(late) {
 			t.Fatal("inconclusive: no renewal was held")
 		}
-		got := w.Must(b.Adopt(t.Context(), ticketOf(t, le, time.Hour), lockcore.Terms{NoRenew: true, Lease: 10 * time.Second}))
+		got := w.Must(b.Adopt(access.WithFixed(t.Context()), ticketOf(t, le, time.Hour), lockcore.Terms{Lease: 10 * time.Second}))
 		late.Deliver()
 		time.Sleep(time.Second)
 		if left := w.Left(b, "k"); left > 9*time.Second {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
+	"github.com/holdfast-go/holdfast/internal/testcall"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -193,11 +194,11 @@ func TestTurnsNoOvertaking(t *testing.T) {
 		o := newCallEvents()
 		l, _, _ := w.Locker(lockcore.Options{Observer: o})
 		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
-		kinds := []lockcore.Terms{
-			{Wait: lockcore.Forever},
-			{Wait: time.Minute, Lease: 10 * time.Second},
-			{Wait: lockcore.Forever, NoRenew: true},
-			{Wait: time.Minute, MaxHold: time.Minute},
+		kinds := []testcall.Call{
+			{Terms: lockcore.Terms{Wait: lockcore.Forever}},
+			{Terms: lockcore.Terms{Wait: time.Minute, Lease: 10 * time.Second}},
+			{Terms: lockcore.Terms{Wait: lockcore.Forever}, Fixed: true},
+			{Terms: lockcore.Terms{Wait: time.Minute, MaxHold: time.Minute}},
 		}
 		const waiters = 60
 		var calls sync.WaitGroup
@@ -205,7 +206,7 @@ func TestTurnsNoOvertaking(t *testing.T) {
 		for i := range waiters {
 			terms := kinds[(i/(1+round))%len(kinds)]
 			calls.Go(func() {
-				le, err := l.Acquire(o.call(t.Context(), i), "k", terms)
+				le, err := terms.Acquire(o.call(t.Context(), i), l, "k")
 				if err != nil {
 					t.Errorf("waiter %d: %v", i, err)
 					return
@@ -225,7 +226,7 @@ func TestTurnsNoOvertaking(t *testing.T) {
 				for ctx.Err() == nil {
 					terms := kinds[i]
 					terms.Wait = lockcore.NoWait
-					le, err := l.Acquire(t.Context(), "k", terms)
+					le, err := terms.Acquire(t.Context(), l, "k")
 					mu.Lock()
 					if err != nil {
 						refused++

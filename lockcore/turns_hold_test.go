@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testcall"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -87,20 +88,20 @@ type relay struct {
 }
 
 // newRelay lets call 0 acquire the key. Calls with the terms of then wait for it.
-func newRelay(t *testing.T, w *world, l *lockcore.Locker, e *callEvents, first lockcore.Terms, then ...lockcore.Terms) *relay {
+func newRelay(t *testing.T, w *world, l *lockcore.Locker, e *callEvents, first testcall.Call, then ...testcall.Call) *relay {
 	t.Helper()
 	e.mu.Lock()
 	clear(e.heard)
 	e.mu.Unlock()
 	r := &relay{world: w, l: l, events: e}
-	r.first = w.Must(l.Acquire(e.call(lockcore.WithTask(t.Context(), "task 0"), 0), "k", first))
+	r.first = w.Must(first.Acquire(e.call(lockcore.WithTask(t.Context(), "task 0"), 0), l, "k"))
 	for i, terms := range then {
 		got := make(chan *lockcore.Lease, 1)
 		r.next = append(r.next, got)
 		ctx := e.call(lockcore.WithTask(t.Context(), "task "+string(rune('1'+i))), i+1)
 		go func() {
 			terms.Wait = time.Minute
-			le, err := l.Acquire(ctx, "k", terms)
+			le, err := terms.Acquire(ctx, l, "k")
 			if err != nil {
 				t.Error(err)
 			}
@@ -146,7 +147,7 @@ func handedOver(t *testing.T, start func() *relay) (*relay, *lockcore.Lease) {
 
 // relays returns a function that makes relays. It needs a bubble, because a busy machine may be
 // slower than the 5 ms of a batch.
-func relays(t *testing.T, first lockcore.Terms, then ...lockcore.Terms) func() *relay {
+func relays(t *testing.T, first testcall.Call, then ...testcall.Call) func() *relay {
 	t.Helper()
 	w, e := newWorld(t), newCallEvents()
 	l, _, _ := w.Locker(lockcore.Options{Observer: e})
@@ -157,10 +158,10 @@ func relays(t *testing.T, first lockcore.Terms, then ...lockcore.Terms) func() *
 // that it requests. The same holds for a waiter after an extended lease.
 // Shows: W8
 func TestTurnsOwnLease(t *testing.T) {
-	long, short := lockcore.Terms{Lease: 20 * time.Second}, lockcore.Terms{Lease: 4 * time.Second}
-	fixed := lockcore.Terms{Lease: 4 * time.Second, NoRenew: true}
+	long, short := testcall.Call{Terms: lockcore.Terms{Lease: 20 * time.Second}}, testcall.Call{Terms: lockcore.Terms{Lease: 4 * time.Second}}
+	fixed := testcall.Call{Fixed: true, Terms: lockcore.Terms{Lease: 4 * time.Second}}
 	for name, test := range map[string]struct {
-		first, then lockcore.Terms
+		first, then testcall.Call
 		extend      time.Duration
 	}{
 		"shorter":     {first: long, then: short},
@@ -200,7 +201,7 @@ func TestTurnsOwnLease(t *testing.T) {
 func TestTurnsMaxHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limited, free := lockcore.Terms{MaxHold: 60 * time.Millisecond}, lockcore.Terms{}
-		r, le := handedOver(t, relays(t, limited, free))
+		r, le := handedOver(t, relays(t, testcall.Call{Terms: limited}, testcall.Call{Terms: free}))
 		time.Sleep(150 * time.Millisecond)
 		if err := le.Context().Err(); err != nil {
 			t.Errorf("the hold after a bounded one ended: %v", context.Cause(le.Context()))
@@ -210,7 +211,7 @@ func TestTurnsMaxHold(t *testing.T) {
 		}
 		_ = le.Release(t.Context())
 
-		r, le = handedOver(t, relays(t, free, limited, free))
+		r, le = handedOver(t, relays(t, testcall.Call{Terms: free}, testcall.Call{Terms: limited}, testcall.Call{Terms: free}))
 		start := time.Now()
 		<-le.Context().Done() // before the watchdog has published the holder
 		if d := time.Since(start); d <= 0 || d > 60*time.Millisecond || !errors.Is(context.Cause(le.Context()), lockcore.ErrMaxHold) {
@@ -231,7 +232,7 @@ func TestTurnsMaxHold(t *testing.T) {
 // Shows: I13, W7
 func TestTurnsEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, le := handedOver(t, relays(t, lockcore.Terms{}, lockcore.Terms{}))
+		r, le := handedOver(t, relays(t, testcall.Call{}, testcall.Call{}))
 		time.Sleep(20 * time.Millisecond)
 		if err := le.Release(t.Context()); err != nil {
 			t.Error(err)
@@ -261,7 +262,7 @@ func TestTurnsEvents(t *testing.T) {
 // Shows: W9
 func TestTurnsInspect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, le := handedOver(t, relays(t, lockcore.Terms{}, lockcore.Terms{}))
+		r, le := handedOver(t, relays(t, testcall.Call{}, testcall.Call{}))
 		elsewhere, _, _ := r.Locker(lockcore.Options{})
 		start := time.Now()
 		for {

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
 )
@@ -39,7 +40,7 @@ func (p *peerPair) take(l *lockcore.Locker, key string, wait time.Duration) <-ch
 func TestPeer_asynqDeadHolderIsFoundLate(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		for _, lease := range []time.Duration{1500 * time.Millisecond, 7 * time.Second, 30 * time.Second, 61 * time.Second} {
-			dead := p.Must(p.a.Acquire(t.Context(), lease.String(), lockcore.Terms{Lease: lease, NoRenew: true}))
+			dead := p.Must(p.a.AcquireFixed(t.Context(), lease.String(), lockcore.Terms{Lease: lease}))
 			start := time.Now()
 			if d := (<-p.take(p.b, lease.String(), time.Hour)).Sub(start); d < lease || d > lease+250*time.Millisecond {
 				t.Errorf("a lease of %v, acquired after %v", lease, d)
@@ -105,8 +106,8 @@ func TestPeer_redissonKeysThatStay(t *testing.T) {
 		for i := range 200 {
 			_ = p.Must(p.a.Acquire(t.Context(), fmt.Sprint(i), noWait)).Release(t.Context())
 		}
-		died := p.Must(p.a.Acquire(t.Context(), "holder", lockcore.Terms{NoRenew: true}))
-		le := p.Must(p.b.Acquire(t.Context(), "waiter", lockcore.Terms{NoRenew: true}))
+		died := p.Must(p.a.AcquireFixed(t.Context(), "holder", lockcore.Terms{}))
+		le := p.Must(p.b.AcquireFixed(t.Context(), "waiter", lockcore.Terms{}))
 		var dead sync.WaitGroup
 		dead.Go(func() { _, _ = p.a.Acquire(t.Context(), "waiter", lockcore.Terms{Wait: time.Minute}) })
 		time.Sleep(time.Second)
@@ -217,7 +218,7 @@ func TestPeer_etcdWaiterOfALostLease(t *testing.T) {
 func TestPeer_asynqOrphanForgotten(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		third, _, _ := p.Locker(lockcore.Options{})
-		le, _, err := third.Claim(t.Context(), "k", lockcore.Claim{Terms: lockcore.Terms{Lease: time.Second, NoRenew: true}})
+		le, _, err := third.Claim(access.WithFixed(t.Context()), "k", lockcore.Claim{Terms: lockcore.Terms{Lease: time.Second}})
 		if err != nil {
 			t.Fatal(err)
 		}

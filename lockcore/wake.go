@@ -308,7 +308,7 @@ func (l *Locker) grantsByAge() []*grant {
 }
 
 // check renews all leases once, in batches with pauses, because the notification of a revocation
-// may have been lost before the Locker subscribed. For a NoRenew lease it only reads the state. One
+// may have been lost before the Locker subscribed. For a fixed lease it only reads the state. One
 // check runs at a time. If the Locker subscribes again meanwhile, one more check follows.
 // watchdog.stop ends the check.
 func (w *wake) check() {
@@ -365,7 +365,7 @@ func (l *Locker) debounceRevoke(id string) *grant {
 
 // revoked handles the notification of a revocation. It proves nothing, because any client of Redis
 // can send one. So the watchdog sends a renewal, at a bounded rate, and the reply decides. For a
-// NoRenew lease the renewal only reads the state.
+// fixed lease the renewal only reads the state.
 //
 // A share is closed first. A call that joined it before that may be in the list of its grants
 // already. Otherwise the call registers its grant and then checks whether the share is closed, see

@@ -123,7 +123,7 @@ func (w *watchdog) renewNow(g *grant) { w.dueIn(g, 0) }
 func (w *watchdog) publishSoon(g *grant) { w.dueIn(g, publishAfter) }
 
 // check makes leases due at once, except those that were renewed by a renewal sent after since. A
-// NoRenew lease then stays in the heap until its state was read.
+// fixed lease then stays in the heap until its state was read.
 func (w *watchdog) check(all []*grant, since time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -141,7 +141,7 @@ func (w *watchdog) dueIn(g *grant, in time.Duration) {
 }
 
 func (w *watchdog) dueInLocked(g *grant, in time.Duration) {
-	if g.index == 0 && g.terms.NoRenew && in == 0 && !w.stopped && g.live() {
+	if g.index == 0 && g.terms.fixed && in == 0 && !w.stopped && g.live() {
 		w.pushLocked(g, w.clockLocked())
 		g.urgent = true
 	}
@@ -258,10 +258,10 @@ func (w *watchdog) renew(batch []*grant, late time.Duration) {
 		switch {
 		case reply.Err != nil:
 			p.Failed++
-			if !g.terms.NoRenew {
+			if !g.terms.fixed {
 				g.countNoReply(start, translate(reply.Err))
 			}
-		case reply.Verdict == backend.VerdictKept && g.terms.NoRenew: // the state was only read
+		case reply.Verdict == backend.VerdictKept && g.terms.fixed: // the state was only read
 			p.Kept++
 		case reply.Verdict == backend.VerdictKept:
 			p.Kept++
@@ -326,7 +326,7 @@ func (w *watchdog) settle(batch []*grant, replies []backend.RenewReply, start ti
 		if g.index == 0 || g.urgent {
 			continue // the lease has ended, or is due for a newer reason
 		}
-		if replies[i].Err == nil && g.terms.NoRenew {
+		if replies[i].Err == nil && g.terms.fixed {
 			if g.renewing == 0 { // otherwise a newer read decides
 				heap.Remove(&w.due, int(g.index-1))
 			}

@@ -48,7 +48,7 @@ func TestPeer_etcdDeadlineFromTheReply(t *testing.T) {
 		_ = p.Must(p.a.Acquire(t.Context(), "warm", noWait)).Release(t.Context()) // opens the connection, because a dial would fail
 		p.faults.SilenceReplies()
 		time.AfterFunc(900*time.Millisecond, p.faults.Heal)
-		le := p.Must(p.a.Acquire(t.Context(), "k", lockcore.Terms{Lease: 5 * time.Second, NoRenew: true}))
+		le := p.Must(p.a.AcquireFixed(t.Context(), "k", lockcore.Terms{Lease: 5 * time.Second}))
 		<-le.Context().Done()
 		if left := p.Left(p.b, "k"); left < 500*time.Millisecond {
 			t.Errorf("granted by a late reply: canceled %v before the end of the lease, want a tenth of it", left)
@@ -127,7 +127,7 @@ func TestPeer_dynamolockAmbiguousHeartbeat(t *testing.T) {
 func TestPeer_redissonWatchdogAfterReentry(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {
 		le := p.Must(p.a.Acquire(t.Context(), "k", lockcore.Terms{}))
-		inner := p.Must(p.a.Acquire(le.Context(), "k", lockcore.Terms{Lease: time.Second, NoRenew: true}))
+		inner := p.Must(p.a.AcquireFixed(le.Context(), "k", lockcore.Terms{Lease: time.Second}))
 		time.Sleep(time.Minute)
 		_ = inner.Release(t.Context())
 		time.Sleep(time.Hour)
@@ -164,7 +164,7 @@ func TestPeer_redissonRenewalAfterUnlock(t *testing.T) {
 		if err := le.Release(t.Context()); err != nil {
 			t.Error(err)
 		}
-		next := p.Must(p.b.Acquire(t.Context(), "k", lockcore.Terms{Lease: 20 * time.Second, NoRenew: true}))
+		next := p.Must(p.b.AcquireFixed(t.Context(), "k", lockcore.Terms{Lease: 20 * time.Second}))
 		time.Sleep(10 * time.Second)
 		held.Deliver()
 		time.Sleep(time.Second)

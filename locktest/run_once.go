@@ -137,7 +137,7 @@ func (t *trial) fingerprint() {
 func (t *trial) abandoned() {
 	a, b := t.locker(), t.locker()
 	dead, left := t.key("run-out"), t.key("abandoned")
-	ranOut := t.claim(a, dead, lockcore.Claim{Terms: lockcore.Terms{Lease: time.Second, NoRenew: true}})
+	ranOut := t.claimFixed(a, dead, lockcore.Claim{Terms: lockcore.Terms{Lease: time.Second}})
 	if err := t.claim(a, left, lockcore.Claim{}).Abandon(t.ctx); err != nil {
 		t.Error(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/event"
+	"github.com/holdfast-go/holdfast/internal/testcall"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -25,16 +26,16 @@ func (t *trial) permits() {
 	begin := time.Now()
 	for i := range lockers {
 		locks := t.locker()
-		for _, terms := range []lockcore.Terms{{Limit: limit}, {Limit: limit, Weight: 1 + i%limit}, {}} {
-			terms.Wait, terms.Lease = lockcore.Forever, shortLease
+		for _, share := range []lockcore.Limit{{N: limit}, {N: limit, Weight: 1 + i%limit}, {}} {
+			call := testcall.Call{Limit: share, Terms: lockcore.Terms{Wait: lockcore.Forever, Lease: shortLease}}
 			wg.Go(func() {
 				for ctx.Err() == nil && (time.Since(begin) < during || !w.enough()) {
-					le, err := locks.Acquire(ctx, key, terms)
+					le, err := call.Acquire(ctx, locks, key)
 					if err != nil {
 						w.fail(ctx, err)
 						return
 					}
-					w.enter(le, terms)
+					w.enter(le, share)
 					select { // work
 					case <-le.Context().Done():
 					case <-time.After(time.Millisecond):
@@ -76,11 +77,11 @@ func (w *weighing) fail(ctx context.Context, err error) {
 }
 
 // enter counts a hold whose lease is valid. A hold of the key alone weighs as much as the limit.
-func (w *weighing) enter(le *lockcore.Lease, terms lockcore.Terms) {
+func (w *weighing) enter(le *lockcore.Lease, share lockcore.Limit) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	weight := max(terms.Weight, 1)
-	if terms.Limit == 0 {
+	weight := max(share.Weight, 1)
+	if share.N == 0 {
 		weight = w.limit
 	}
 	sum := weight
@@ -95,7 +96,7 @@ func (w *weighing) enter(le *lockcore.Lease, terms lockcore.Terms) {
 	if sum > w.limit {
 		w.overlaps++
 	}
-	if w.most = max(w.most, sum); terms.Limit == 0 {
+	if w.most = max(w.most, sum); share.N == 0 {
 		w.alone++
 	} else {
 		w.shares++
@@ -122,9 +123,9 @@ func (w *weighing) enough() bool {
 // for the writer.
 func (t *trial) readers() {
 	key, a, b := t.key("read"), t.locker(), t.locker()
-	read := lockcore.Terms{Limit: lockcore.Unlimited, Lease: longLease, Wait: lockcore.NoWait}
-	first := t.acquire(a, key, read)
-	second := t.acquire(b, key, read)
+	read := testcall.Call{Limit: lockcore.Limit{N: lockcore.Unlimited}, Terms: lockcore.Terms{Lease: longLease, Wait: lockcore.NoWait}}
+	first := t.call(a, key, read)
+	second := t.call(b, key, read)
 	if first.Token() != second.Token() {
 		t.Errorf("two readers have the tokens %d and %d", first.Token(), second.Token())
 	}
@@ -146,7 +147,7 @@ func (t *trial) readers() {
 		time.Sleep(pollEvery)
 	}
 	// This share has a limit: a reader could join the share of the first reader for 5 ms.
-	if le, err := a.Acquire(t.ctx, key, lockcore.Terms{Limit: lockcore.MaxLimit, Lease: longLease, Wait: lockcore.NoWait}); !errors.Is(err, lockcore.ErrBusy) {
+	if le, err := a.AcquireShare(t.ctx, key, lockcore.Limit{N: lockcore.MaxLimit}, lockcore.Terms{Lease: longLease, Wait: lockcore.NoWait}); !errors.Is(err, lockcore.ErrBusy) {
 		t.Errorf("a later share overtakes the writer: %v", err)
 		if err == nil {
 			t.lease(le)

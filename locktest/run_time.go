@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
+	"github.com/holdfast-go/holdfast/internal/testcall"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -64,12 +65,12 @@ func (t *trial) keeps() {
 func (t *trial) deadHolder() {
 	next, key := t.locker(), t.key("dead")
 	locks, faults := t.network()
-	terms := lockcore.Terms{Lease: shortLease}
+	call := testcall.Call{Terms: lockcore.Terms{Lease: shortLease}}
 	if faults == nil {
 		t.Log("the holder is one that does not renew: the client cannot be copied")
-		locks, terms.NoRenew = t.locker(), true
+		locks, call.Fixed = t.locker(), true
 	}
-	held := t.acquire(locks, key, terms)
+	held := t.call(locks, key, call)
 	p := t.wait(next, key, lockcore.Terms{Wait: 3 * shortLease, Lease: longLease}, held)
 	if !t.inLine(next, key) {
 		t.Error("the waiter does not enter the wait queue in Redis")
@@ -91,7 +92,7 @@ func (t *trial) deadHolder() {
 // it. It polls, because a waiter would send its request only when the lease should be over.
 func (t *trial) ranOut() {
 	a, b, key := t.locker(), t.locker(), t.key("late")
-	held := t.acquire(a, key, lockcore.Terms{Lease: shortLease, NoRenew: true})
+	held := t.call(a, key, testcall.Call{Fixed: true, Terms: lockcore.Terms{Lease: shortLease}})
 	var le *lockcore.Lease
 	if !t.until(3*shortLease, func() bool {
 		var err error

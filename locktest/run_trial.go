@@ -10,7 +10,9 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/holdfast-go/holdfast/event"
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
+	"github.com/holdfast-go/holdfast/internal/testcall"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -90,7 +92,12 @@ func behind(rdb redis.UniversalClient, faults *faulty.Network) redis.UniversalCl
 
 func (t *trial) acquire(locks *lockcore.Locker, key string, terms lockcore.Terms) *lockcore.Lease {
 	t.Helper()
-	le, err := locks.Acquire(t.ctx, key, terms)
+	return t.call(locks, key, testcall.Call{Terms: terms})
+}
+
+func (t *trial) call(locks *lockcore.Locker, key string, c testcall.Call) *lockcore.Lease {
+	t.Helper()
+	le, err := c.Acquire(t.ctx, locks, key)
 	if err != nil {
 		t.Fatalf("acquire: %v", err)
 	}
@@ -100,10 +107,21 @@ func (t *trial) acquire(locks *lockcore.Locker, key string, terms lockcore.Terms
 // claim claims a key that must not be done.
 func (t *trial) claim(locks *lockcore.Locker, key string, c lockcore.Claim) *lockcore.Lease {
 	t.Helper()
+	return t.claimIn(t.ctx, locks, key, c)
+}
+
+// claimFixed is claim with a lease that is not renewed.
+func (t *trial) claimFixed(locks *lockcore.Locker, key string, c lockcore.Claim) *lockcore.Lease {
+	t.Helper()
+	return t.claimIn(access.WithFixed(t.ctx), locks, key, c)
+}
+
+func (t *trial) claimIn(ctx context.Context, locks *lockcore.Locker, key string, c lockcore.Claim) *lockcore.Lease {
+	t.Helper()
 	if c.Terms == (lockcore.Terms{}) {
 		c.Terms = atOnce
 	}
-	le, rec, err := locks.Claim(t.ctx, key, c)
+	le, rec, err := locks.Claim(ctx, key, c)
 	if err != nil {
 		t.Fatalf("claim: %v", err)
 	}

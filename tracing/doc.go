@@ -69,7 +69,7 @@
 //	holdfast.queue.length    int     longest wait queue that the call saw; on "acquire": at its start
 //	holdfast.attempt         int     number of this run of the key, or of the recorded run, from 1
 //	holdfast.takeover        bool    the previous holder abandoned the key
-//	holdfast.limit           int     Terms.Limit; only if the kind is limited
+//	holdfast.limit           int     lockcore.Limit.N; only if the kind is limited
 //	holdfast.token           int     fencing token
 //	holdfast.hold.duration   double  s, from the grant to the end of the handler
 //	holdfast.renewals        int     renewals that succeeded

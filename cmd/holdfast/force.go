@@ -44,7 +44,7 @@ same time, and only a resource that checks fencing tokens refuses the old one. S
 its process has ended.
 `
 
-const forceUnrenewed = `held under a lease that is not renewed (Terms.NoRenew, or handed over to another process),
+const forceUnrenewed = `held under a lease that is not renewed (AcquireFixed, or handed over to another process),
 so nothing shows whether its holder has died. Check that, and pass -even-alive`
 
 // forceClear ends the lease of a held key after a confirmation by the holder's name, unless the key
@@ -66,7 +66,7 @@ func (sh *shell) forceClear(ctx context.Context, l *lockcore.Locker, k keyed, o 
 		return refuse("shared, and -force ends no shares; each share ends with its own lease")
 	case k.State != lockcore.StateHeld:
 		return refuse(state(k) + ", and -force is only for a held key")
-	case k.NoRenew && !*o.evenAlive:
+	case k.Fixed && !*o.evenAlive:
 		return refuse(forceUnrenewed)
 	}
 	fmt.Fprint(say, forceText)

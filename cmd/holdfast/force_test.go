@@ -112,9 +112,9 @@ func TestForceRefuses(t *testing.T) {
 	t.Parallel()
 	s := redistest.Real(t)
 	l := locker(t, s.Client(t), "")
-	_, err := l.Acquire(t.Context(), "partner:x", lockcore.Terms{Limit: 5})
+	_, err := l.AcquireShare(t.Context(), "partner:x", lockcore.Limit{N: 5}, lockcore.Terms{})
 	ok(t, err)
-	lease, err := l.Acquire(t.Context(), "fixed", lockcore.Terms{Lease: longLease, NoRenew: true})
+	lease, err := l.AcquireFixed(t.Context(), "fixed", lockcore.Terms{Lease: longLease})
 	ok(t, err)
 	for _, c := range []struct {
 		args      string
@@ -124,7 +124,7 @@ func TestForceRefuses(t *testing.T) {
 		{"partner:x", exitProblem, "shared", "-force ends no shares"},
 		{"unused", exitProblem, "free", "-force is only for a held key"},
 		{"fixed", exitProblem, "renewed     ", "nothing shows whether its holder has died"},
-		{"-json fixed", exitProblem, `"no_renew": true`, "pass -even-alive: not cleared"},
+		{"-json fixed", exitProblem, `"fixed": true`, "pass -even-alive: not cleared"},
 		{"-even-alive fixed", exitOK, "cleared\n", ""},
 	} {
 		code, out, errs := call{}.run(t, append([]string{"clear", "-redis", s.Addr(), "-force", "-holder", thisHolder(t)}, strings.Fields(c.args)...)...)

@@ -29,7 +29,7 @@ type holding struct {
 	HeldForMS   int64          `json:"held_for_ms"`
 	RemainingMS int64          `json:"remaining_ms"`
 	LeaseMS     int64          `json:"lease_ms"`
-	NoRenew     bool           `json:"no_renew"`
+	Fixed       bool           `json:"fixed"`
 	KeepLeftMS  int64          `json:"keep_left_ms"`
 	Token       int64          `json:"token"`
 	Attempt     int            `json:"attempt"`
@@ -75,7 +75,7 @@ type result struct {
 func (k *keyed) json() holding {
 	h := holding{
 		Kind: k.Kind.String(), Key: k.Key, State: k.State, Result: k.result, Revoked: k.Revoked, HolderDied: k.Died, Token: k.Token, Attempt: k.Attempt, Queue: k.Queue,
-		HeldForMS: k.HeldFor.Milliseconds(), RemainingMS: k.Remaining.Milliseconds(), LeaseMS: k.Lease.Milliseconds(), NoRenew: k.NoRenew, KeepLeftMS: k.KeepLeft.Milliseconds(),
+		HeldForMS: k.HeldFor.Milliseconds(), RemainingMS: k.Remaining.Milliseconds(), LeaseMS: k.Lease.Milliseconds(), Fixed: k.Fixed, KeepLeftMS: k.KeepLeft.Milliseconds(),
 		Parked: k.Parked, ParkedForMS: k.ParkedFor.Milliseconds(),
 	}
 	if k.Parked > 0 {
@@ -87,7 +87,7 @@ func (k *keyed) json() holding {
 	}
 	h.Holder, h.Weights = personOf(k.Holder), k.Weights
 	for _, s := range k.Shares {
-		h.Shares = append(h.Shares, share{s.Limit, s.Weight, personOf(s.Holder), s.HeldFor.Milliseconds(), s.Remaining.Milliseconds(), s.Cooling})
+		h.Shares = append(h.Shares, share{s.Limit.N, max(s.Limit.Weight, 1), personOf(s.Holder), s.HeldFor.Milliseconds(), s.Remaining.Milliseconds(), s.Cooling})
 	}
 	return h
 }

@@ -130,7 +130,7 @@ func describe(out io.Writer, k keyed) error {
 		line("lease left", age(k.Remaining))
 	}
 	switch {
-	case k.NoRenew:
+	case k.Fixed:
 		line("renewed", "no")
 	case k.State == lockcore.StateHeld:
 		line("renewed", age(max(k.Lease-k.Remaining, 1))+" ago")
@@ -176,8 +176,8 @@ func describe(out io.Writer, k keyed) error {
 // shareText describes a share in one line.
 func shareText(s *lockcore.Share) string {
 	limit := "no limit"
-	if s.Limit != lockcore.Unlimited {
-		limit = fmt.Sprintf("weight %d of %d", s.Weight, s.Limit)
+	if s.Limit.N != lockcore.Unlimited {
+		limit = fmt.Sprintf("weight %d of %d", max(s.Limit.Weight, 1), s.Limit.N)
 	}
 	if s.Cooling {
 		return fmt.Sprintf("%s, released, keeps its place for %s", limit, age(s.Remaining))
@@ -304,9 +304,9 @@ func weights(k keyed) string {
 	if len(k.Shares) == 0 {
 		return fmt.Sprintf("weight %d", k.Weights)
 	}
-	limit := k.Shares[0].Limit
+	limit := k.Shares[0].Limit.N
 	switch {
-	case slices.ContainsFunc(k.Shares, func(s lockcore.Share) bool { return s.Limit != limit }):
+	case slices.ContainsFunc(k.Shares, func(s lockcore.Share) bool { return s.Limit.N != limit }):
 		return fmt.Sprintf("weight %d", k.Weights)
 	case limit == lockcore.Unlimited:
 		return fmt.Sprintf("weight %d, no limit", k.Weights)

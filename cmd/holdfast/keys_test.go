@@ -22,7 +22,7 @@ import (
 func died(t *testing.T, s *redistest.Server, key string) {
 	t.Helper()
 	l := locker(t, s.Client(t), "")
-	_, err := l.Acquire(t.Context(), key, lockcore.Terms{Wait: time.Minute, Lease: time.Second, NoRenew: true})
+	_, err := l.AcquireFixed(t.Context(), key, lockcore.Terms{Wait: time.Minute, Lease: time.Second})
 	ok(t, err)
 	for {
 		h, err := l.Inspect(t.Context(), event.KindExclusive, key)
@@ -108,11 +108,11 @@ func TestShares(t *testing.T) {
 	t.Parallel()
 	s := redistest.Real(t)
 	l := locker(t, s.Client(t), "")
-	for _, terms := range []lockcore.Terms{{Limit: 5, Weight: 3}, {Limit: lockcore.Unlimited}} {
-		_, err := l.Acquire(t.Context(), "partner:x", terms)
+	for _, limit := range []lockcore.Limit{{N: 5, Weight: 3}, {N: lockcore.Unlimited}} {
+		_, err := l.AcquireShare(t.Context(), "partner:x", limit, lockcore.Terms{})
 		ok(t, err)
 	}
-	_, err := l.Acquire(t.Context(), "partner:y", lockcore.Terms{Limit: 3, Weight: 2})
+	_, err := l.AcquireShare(t.Context(), "partner:y", lockcore.Limit{N: 3, Weight: 2}, lockcore.Terms{})
 	ok(t, err)
 	for args, want := range map[string][]string{
 		"ls":                    {"shared (weight 4)", "shared (weight 2 of 3)"},

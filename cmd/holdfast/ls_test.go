@@ -28,7 +28,7 @@ func many(t *testing.T, rdb redis.UniversalClient, n int) {
 	t.Helper()
 	l := locker(t, rdb, "")
 	for i := range n {
-		_, err := l.Acquire(t.Context(), fmt.Sprintf("account:%04d", i), lockcore.Terms{Wait: time.Minute, Lease: time.Hour, NoRenew: true})
+		_, err := l.AcquireFixed(t.Context(), fmt.Sprintf("account:%04d", i), lockcore.Terms{Wait: time.Minute, Lease: time.Hour})
 		ok(t, err)
 	}
 }

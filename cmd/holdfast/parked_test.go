@@ -102,7 +102,7 @@ func TestWakeRunsTheTask(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
 	s := redistest.Real(t)
-	_, err := locker(t, s.Client(t), "").Acquire(t.Context(), "account:42", lockcore.Terms{Lease: time.Second, NoRenew: true})
+	_, err := locker(t, s.Client(t), "").AcquireFixed(t.Context(), "account:42", lockcore.Terms{Lease: time.Second})
 	ok(t, err)
 	l, rdb, ran := locker(t, s.Client(t), ""), s.Client(t), make(chan time.Time, 1)
 	mux := asynq.NewServeMux()

@@ -98,7 +98,7 @@ func (s *scene) waits() {
 	_ = guard.Exclusive(s.Context(), s.b, "account:1", named("account"), nothing)
 	_ = guard.Exclusive(s.Context(), s.b, "account:1", lockcore.Terms{Name: "account", Wait: lockcore.Forever}, nothing)
 	_ = guard.Shared(s.Context(), s.a, "prices:2026", named("prices"), nothing)
-	_ = guard.Limited(s.Context(), s.b, "partner:1", 3, named("partner"), nothing)
+	_ = guard.Limited(s.Context(), s.b, "partner:1", lockcore.Limit{N: 3}, named("partner"), nothing)
 	wg.Wait()
 }
 

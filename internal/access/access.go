@@ -51,6 +51,15 @@ func BeforeWork(ctx context.Context) bool {
 	return ok && h.BeforeWork()
 }
 
+type fixedKey struct{}
+
+// WithFixed returns a ctx with which no new lease is renewed, as with AcquireFixed: also those of
+// Claim, AcquireShare and Adopt, which only tests need.
+func WithFixed(ctx context.Context) context.Context { return context.WithValue(ctx, fixedKey{}, true) }
+
+// Fixed reports whether ctx is one of WithFixed.
+func Fixed(ctx context.Context) bool { return ctx.Value(fixedKey{}) != nil }
+
 // Interim receives the interim answer of a key.
 type Interim struct {
 	Answer []byte // nil: there is none

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Unrenewed is the end of the text of a holder that does not renew its lease: with NoRenew, or after
+// Unrenewed is the end of the text of a holder that does not renew its lease: with AcquireFixed, or after
 // the hold was handed over.
 const Unrenewed = "\nunrenewed"
 

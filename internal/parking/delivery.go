@@ -47,6 +47,7 @@ type Request struct {
 	Locks *lockcore.Locker
 	Kind  event.Kind
 	Keys  []string       // without duplicates, in the order in which they are acquired
+	Limit lockcore.Limit // of the share of the one key; zero: the keys alone
 	Terms lockcore.Terms // of the keys
 	Task  string         // the name of the task, for Queue
 	Last  bool           // the last attempt: the queue gives up the task on an error, so it waits and is never parked
@@ -58,19 +59,19 @@ func (p *Pool) Delivery(r Request) *Delivery {
 	terms, l := r.Terms, p.attach(r.Locks)
 	v := &Delivery{
 		Pool: p, locks: l, mean: r.Mean, keys: make([]lockKey, len(r.Keys)), name: terms.Name, task: r.Task, entry: p.prefix + r.Task, last: r.Last,
-		share: backend.Share{Limit: terms.Limit, Weight: max(terms.Weight, 1)}, slots: 1,
+		share: backend.Share{Limit: r.Limit.N, Weight: max(r.Limit.Weight, 1)}, slots: 1,
 		waiters: p.most, lease: cmp.Or(terms.Lease, l.Terms().Lease), minHold: cmp.Or(terms.MinHold, l.Terms().MinHold),
 	}
 	for i, key := range r.Keys {
 		v.keys[i] = lockKey{l, backend.Kind(r.Kind), key}
 	}
-	switch terms.Limit {
+	switch r.Limit.N {
 	case 0:
 		v.share = backend.Share{}
 	case lockcore.Unlimited:
 		v.share.Limit, v.slots = backend.Unlimited, p.most
 	default:
-		v.slots = max(terms.Limit/v.share.Weight, 1)
+		v.slots = max(r.Limit.N/v.share.Weight, 1)
 	}
 	if v.each = v.mean.value() / time.Duration(v.slots); v.each > 0 {
 		v.waiters = int(max(min((2*p.Check+v.each-1)/v.each, time.Duration(p.most)), 1))

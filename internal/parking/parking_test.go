@@ -205,7 +205,7 @@ func TestLimitedFindsRoom(t *testing.T) {
 	o := lockcore.Options{Observer: &refusal{fn: func() { _ = first.Release(context.Background()) }}}
 	inBubble(t, o, func(q *queue) {
 		permit := func() *lockcore.Lease {
-			l, err := q.locks.Acquire(context.Background(), "key", lockcore.Terms{Limit: 2})
+			l, err := q.locks.AcquireShare(context.Background(), "key", lockcore.Limit{N: 2}, lockcore.Terms{})
 			if err != nil {
 				q.Fatal(err)
 			}
@@ -213,7 +213,7 @@ func TestLimitedFindsRoom(t *testing.T) {
 		}
 		first = permit()
 		defer q.release(permit())
-		q.terms.Limit = 2
+		q.limit.N = 2
 		q.serve(3)
 		q.add("key", "t0")
 		if took := q.done("t0"); took > soon {

@@ -40,6 +40,7 @@ type queue struct {
 	heard *locktest.Recorder
 	pool  *parking.Pool
 	terms lockcore.Terms
+	limit lockcore.Limit // zero: the keys alone
 	kind  event.Kind
 	work  time.Duration        // of a run
 	skips func(id string) bool // not nil: a middleware outside of the guard ends the task if it returns true
@@ -142,7 +143,7 @@ func (q *queue) deliver(t *task) {
 		q.end(t)
 		return
 	}
-	v := q.pool.Delivery(parking.Request{Locks: q.locks, Kind: q.kind, Keys: []string{t.key}, Terms: q.terms, Task: t.id, Mean: &q.mean})
+	v := q.pool.Delivery(parking.Request{Locks: q.locks, Kind: q.kind, Keys: []string{t.key}, Limit: q.limit, Terms: q.terms, Task: t.id, Mean: &q.mean})
 	if v.RanAlready(ctx) {
 		q.end(t)
 		return
@@ -154,13 +155,11 @@ func (q *queue) deliver(t *task) {
 			q.run(t)
 			return nil
 		}
-		limit := terms.Limit
-		terms.Limit = 0
 		switch {
 		case q.kind == event.KindOnce:
 			_, err = guard.Once(ctx, q.locks, t.key, guard.OnceOptions{Terms: terms}, run)
-		case limit > 0:
-			err = guard.Limited(ctx, q.locks, t.key, limit, terms, run)
+		case q.limit.N > 0:
+			err = guard.Limited(ctx, q.locks, t.key, q.limit, terms, run)
 		default:
 			err = guard.Exclusive(ctx, q.locks, t.key, terms, run)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testcall"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -18,14 +19,14 @@ import (
 // Shows: X1
 func TestForgedMessages(t *testing.T) {
 	testlevel.Full(t)
-	for name, terms := range map[string]lockcore.Terms{
-		"renewed": {Lease: 3 * time.Second}, "fixed": {Lease: time.Minute, NoRenew: true},
+	for name, call := range map[string]testcall.Call{
+		"renewed": {Terms: lockcore.Terms{Lease: 3 * time.Second}}, "fixed": {Terms: lockcore.Terms{Lease: time.Minute}, Fixed: true},
 	} {
-		t.Run(name, func(t *testing.T) { forge(t, terms) })
+		t.Run(name, func(t *testing.T) { forge(t, call) })
 	}
 }
 
-func forge(t *testing.T, terms lockcore.Terms) {
+func forge(t *testing.T, call testcall.Call) {
 	t.Helper()
 	const messages = 100_000
 	s := redistest.Real(t)
@@ -37,7 +38,7 @@ func forge(t *testing.T, terms lockcore.Terms) {
 	holder, waiter := locker("holder"), locker("waiter")
 	_, err := holder.Acquire(ctx, "other", lockcore.Terms{}) // a process that renews leases is subscribed
 	check(t, err)
-	le, err := holder.Acquire(ctx, "k", terms)
+	le, err := call.Acquire(ctx, holder, "k")
 	check(t, err)
 	got := make(chan *lockcore.Lease, 1)
 	go func() {

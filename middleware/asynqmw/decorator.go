@@ -29,9 +29,9 @@ type decorator struct {
 	busy     ConflictPolicy
 	claims   bool // of Once
 	adopt    bool
-	limit    func(ctx context.Context, t *asynq.Task, weight int) (int, error) // LimitFunc.of of LimitedFunc, else nil
-	reported sync.Once                                                         // for the report that Configure is missing
-	mean     parking.Mean                                                      // of the holds
+	limit    LimitFunc    // nil: the keys alone
+	reported sync.Once    // for the report that Configure is missing
+	mean     parking.Mean // of the holds
 }
 
 // newDecorator panics if locks or keys is nil, or if invalid is not. what is the name of keys in
@@ -70,11 +70,11 @@ func (d *decorator) middleware(process func(context.Context, *asynq.Task, asynq.
 	}
 }
 
-// begin returns the keys of a delivery, the terms for them, and a ctx that names the task to the
+// begin returns the keys of a delivery, the terms and the limit for them, and a ctx that names the task to the
 // waiters of its keys. keys has at least one key, unless there is an error. The error is
 // guard.Unguarded or what asynq gets. begin sets *one if all tasks of the key have the same
 // payload, see payloadKey.
-func (d *decorator) begin(ctx context.Context, t *asynq.Task, one *atomic.Bool) (withTask context.Context, keys []guard.Key, terms lockcore.Terms, err error) {
+func (d *decorator) begin(ctx context.Context, t *asynq.Task, one *atomic.Bool) (withTask context.Context, keys []guard.Key, terms lockcore.Terms, limit lockcore.Limit, err error) {
 	id, onServer := asynq.GetTaskID(ctx)
 	if onServer {
 		ctx = lockcore.WithTask(ctx, id)
@@ -93,7 +93,7 @@ func (d *decorator) begin(ctx context.Context, t *asynq.Task, one *atomic.Bool) 
 	}
 	keys, err = d.keys(keyCtx, t)
 	if errors.Is(err, guard.Unguarded) {
-		return ctx, nil, terms, guard.Unguarded
+		return ctx, nil, terms, limit, guard.Unguarded
 	}
 	if terms.Name == "" {
 		terms.Name = className(keys)
@@ -103,7 +103,7 @@ func (d *decorator) begin(ctx context.Context, t *asynq.Task, one *atomic.Bool) 
 	}
 	what := "key"
 	if err == nil && d.limit != nil {
-		if terms.Limit, err = d.limit(ctx, t, terms.Weight); err != nil {
+		if limit, err = d.limit(ctx, t); err != nil {
 			what = "limit"
 		}
 	}
@@ -111,10 +111,10 @@ func (d *decorator) begin(ctx context.Context, t *asynq.Task, one *atomic.Bool) 
 		err = terms.Validate() // Name may be too long
 	}
 	if err != nil {
-		return ctx, nil, terms, d.noKey(ctx, t, terms.Name, what, err)
+		return ctx, nil, terms, limit, d.noKey(ctx, t, terms.Name, what, err)
 	}
 	terms.Wait = d.wait(ctx)
-	return ctx, keys, terms, nil
+	return ctx, keys, terms, limit, nil
 }
 
 // noKey returns what asynq gets for a task without a key, fingerprint or limit, and reports it.
@@ -152,7 +152,7 @@ func (d *decorator) wait(ctx context.Context) time.Duration {
 
 // parkable returns the delivery of ctx, or nil if tasks are never parked: without Parking, or under
 // another ConflictPolicy than RetryLater.
-func (d *decorator) parkable(ctx context.Context, kind event.Kind, keys []string, terms lockcore.Terms) *parking.Delivery {
+func (d *decorator) parkable(ctx context.Context, kind event.Kind, keys []string, limit lockcore.Limit, terms lockcore.Terms) *parking.Delivery {
 	s, _ := ctx.Value(configuredKey{}).(*server)
 	id, ok := asynq.GetTaskID(ctx)
 	if s == nil || !ok || d.busy != RetryLater {
@@ -160,7 +160,7 @@ func (d *decorator) parkable(ctx context.Context, kind event.Kind, keys []string
 	}
 	name, _ := asynq.GetQueueName(ctx)
 	v := s.Delivery(parking.Request{
-		Locks: d.locks, Kind: kind, Keys: keys, Terms: terms, Task: taskName(name, id), Last: lastAttempt(ctx), Mean: &d.mean,
+		Locks: d.locks, Kind: kind, Keys: keys, Limit: limit, Terms: terms, Task: taskName(name, id), Last: lastAttempt(ctx), Mean: &d.mean,
 	})
 	s.reportIdle(ctx, d.locks, v)
 	return v

@@ -55,7 +55,7 @@ func exampleServer(n int, guarded func(locks *lockcore.Locker) asynq.MiddlewareF
 // At most 3 tasks of a type run at a time, in all workers together.
 func ExampleLimited() {
 	most := exampleServer(12, func(locks *lockcore.Locker) asynq.MiddlewareFunc {
-		return asynqmw.Limited(locks, asynqmw.ByType(), 3, asynqmw.LimitedOptions{})
+		return asynqmw.Limited(locks, asynqmw.ByType(), lockcore.Limit{N: 3}, asynqmw.ShareOptions{})
 	})
 	fmt.Println("more than 3:", most > 3)
 	// Output: more than 3: false
@@ -64,12 +64,12 @@ func ExampleLimited() {
 // Each queue has its own limit.
 func ExampleLimitedFunc() {
 	limits := map[string]int{"default": 2, "bulk": 1}
-	var limit asynqmw.LimitFunc = func(ctx context.Context, _ *asynq.Task) (int, error) {
+	var limit asynqmw.LimitFunc = func(ctx context.Context, _ *asynq.Task) (lockcore.Limit, error) {
 		queue, _ := asynq.GetQueueName(ctx)
-		return limits[queue], nil // 0 is an error: the task does not run
+		return lockcore.Limit{N: limits[queue]}, nil // 0 is an error: the task does not run
 	}
 	most := exampleServer(6, func(locks *lockcore.Locker) asynq.MiddlewareFunc {
-		return asynqmw.LimitedFunc(locks, asynqmw.ByQueue(), limit, asynqmw.LimitedOptions{})
+		return asynqmw.LimitedFunc(locks, asynqmw.ByQueue(), limit, asynqmw.ShareOptions{})
 	})
 	fmt.Println("more than 2:", most > 2)
 	// Output: more than 2: false
@@ -79,7 +79,7 @@ func ExampleLimitedFunc() {
 // runs.
 func ExampleShared() {
 	most := exampleServer(6, func(locks *lockcore.Locker) asynq.MiddlewareFunc {
-		return asynqmw.Shared(locks, asynqmw.ByType(), asynqmw.ExclusiveOptions{})
+		return asynqmw.Shared(locks, asynqmw.ByType(), asynqmw.ShareOptions{})
 	})
 	fmt.Println("reports ran:", most > 0)
 	// Output: reports ran: true

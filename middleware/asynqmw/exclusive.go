@@ -3,7 +3,6 @@ package asynqmw
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/hibiken/asynq"
 
@@ -13,12 +12,11 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// ExclusiveOptions are the options of [Exclusive], [ExclusiveAll] and [Shared]. With the zero value
-// a task waits up to 2 s for its key, unless the Locker's Terms.Wait is another one, and then comes
-// back later.
+// ExclusiveOptions are the options of [Exclusive] and [ExclusiveAll]. With the zero value a task
+// waits 2 s for its key (or the Locker's Terms.Wait), and then comes back later.
 type ExclusiveOptions struct {
 	// Terms of the key. Default of Name: the class of the key. Wait ends before the task's
-	// deadline, see [ConflictPolicy]. Limit and Weight must be 0, see [Limited].
+	// deadline, see [ConflictPolicy].
 	Terms lockcore.Terms
 	// Busy decides what happens to a task whose key is busy at the end of the wait. Default:
 	// RetryLater.
@@ -26,21 +24,13 @@ type ExclusiveOptions struct {
 	// Adopt makes a task with a ticket in its header [HeaderTicket] adopt the hold of that ticket,
 	// instead of waiting for it. The ticket must be for the key of the task, else the task fails
 	// with lockcore.ErrTicket. If the ticket was used or has expired, or its hold was revoked, the
-	// task acquires the key like any other. Shared and ExclusiveAll refuse Adopt. Default: false.
+	// task acquires the key like any other. ExclusiveAll refuses Adopt. Default: false.
 	Adopt bool
 }
 
 // Validate reports every problem of o at once.
 func (o ExclusiveOptions) Validate() error {
-	return errtext.Join(o.Terms.Validate(), checkNoShare(o.Terms), o.Busy.validate("ExclusiveOptions.Busy"))
-}
-
-// checkNoShare returns an error if t has a limit or a weight.
-func checkNoShare(t lockcore.Terms) error {
-	if t.Limit == 0 && t.Weight == 0 {
-		return nil
-	}
-	return fmt.Errorf("asynqmw: ExclusiveOptions: Terms.Limit is %d and Terms.Weight is %d, both must be 0: only Limited has a limit and weights", t.Limit, t.Weight)
+	return errtext.Join(o.Terms.Validate(), o.Busy.validate("ExclusiveOptions.Busy"))
 }
 
 // Exclusive returns a middleware under which no two tasks of the same key run at the same time, in
@@ -93,7 +83,7 @@ func (o ExclusiveOptions) noAdopt(why string) error {
 }
 
 func (d *decorator) exclusive(ctx context.Context, t *asynq.Task, next asynq.Handler) error {
-	ctx, keys, terms, err := d.begin(ctx, t, nil)
+	ctx, keys, terms, limit, err := d.begin(ctx, t, nil)
 	switch {
 	case errors.Is(err, guard.Unguarded):
 		return next.ProcessTask(ctx, t)
@@ -106,12 +96,12 @@ func (d *decorator) exclusive(ctx context.Context, t *asynq.Task, next asynq.Han
 		return err
 	}
 	var answer error
-	v := d.parkable(ctx, event.KindExclusive, names, terms)
+	v := d.parkable(ctx, event.KindExclusive, names, limit, terms)
 	if v.RanAlready(ctx) {
 		return nil
 	}
 	ran, at, err := v.Run(ctx, terms, func(terms lockcore.Terms) (ran bool, err error) {
-		err = d.underGuard(ctx, names, terms, func(ctx context.Context) error {
+		err = d.underGuard(ctx, names, limit, terms, func(ctx context.Context) error {
 			ran = true
 			defer v.Begin(ctx)()
 			answer = next.ProcessTask(ctx, t)
@@ -126,13 +116,11 @@ func (d *decorator) exclusive(ctx context.Context, t *asynq.Task, next asynq.Han
 }
 
 // underGuard runs fn while it holds the keys, or its share of the one key.
-func (d *decorator) underGuard(ctx context.Context, keys []string, terms lockcore.Terms, fn func(context.Context) error) error {
-	limit := terms.Limit
-	terms.Limit = 0 // the guards set it
+func (d *decorator) underGuard(ctx context.Context, keys []string, limit lockcore.Limit, terms lockcore.Terms, fn func(context.Context) error) error {
 	switch {
-	case limit == lockcore.Unlimited:
+	case limit.N == lockcore.Unlimited:
 		return guard.Shared(ctx, d.locks, keys[0], terms, fn)
-	case limit > 0:
+	case limit.N > 0:
 		return guard.Limited(ctx, d.locks, keys[0], limit, terms, fn)
 	case len(keys) == 1:
 		return guard.Exclusive(ctx, d.locks, keys[0], terms, fn)

@@ -121,7 +121,7 @@ func Once(locks *lockcore.Locker, key KeyFunc, o OnceOptions) asynq.MiddlewareFu
 func (d *decorator) once(ctx context.Context, t *asynq.Task, next asynq.Handler, fingerprint FingerprintFunc, g guard.OnceOptions) error {
 	res, outer := newResult(ctx, t)
 	var one atomic.Bool // see payloadKey
-	ctx, keys, terms, err := d.begin(ctx, t, &one)
+	ctx, keys, terms, _, err := d.begin(ctx, t, &one)
 	switch {
 	case errors.Is(err, guard.Unguarded):
 		return next.ProcessTask(res.within(ctx), t)
@@ -146,7 +146,7 @@ func (d *decorator) once(ctx context.Context, t *asynq.Task, next asynq.Handler,
 	if err != nil {
 		return err
 	}
-	v := d.parkable(ctx, event.KindOnce, []string{onceKey}, terms)
+	v := d.parkable(ctx, event.KindOnce, []string{onceKey}, lockcore.Limit{}, terms)
 	ran, at, err := v.Run(ctx, terms, func(terms lockcore.Terms) (ran bool, err error) {
 		g.Terms = terms
 		done, err = guard.OnceValue(ctx, d.locks, onceKey, g, func(ctx context.Context) ([]byte, error) {

@@ -20,10 +20,10 @@ var guards = map[string]func(*world, lockcore.Terms, asynqmw.ConflictPolicy) (as
 		return asynqmw.Exclusive(w.locks, byPayload, asynqmw.ExclusiveOptions{Terms: t, Busy: b}), w.hold("test:7")
 	},
 	"shared": func(w *world, t lockcore.Terms, b asynqmw.ConflictPolicy) (asynq.MiddlewareFunc, *lockcore.Lease) {
-		return asynqmw.Shared(w.locks, byPayload, asynqmw.ExclusiveOptions{Terms: t, Busy: b}), w.hold("test:7")
+		return asynqmw.Shared(w.locks, byPayload, asynqmw.ShareOptions{Terms: t, Busy: b}), w.hold("test:7")
 	},
 	"limited": func(w *world, t lockcore.Terms, b asynqmw.ConflictPolicy) (asynq.MiddlewareFunc, *lockcore.Lease) {
-		return asynqmw.Limited(w.locks, byPayload, 3, asynqmw.LimitedOptions{Terms: t, Busy: b}), w.hold("test:7")
+		return asynqmw.Limited(w.locks, byPayload, lockcore.Limit{N: 3}, asynqmw.ShareOptions{Terms: t, Busy: b}), w.hold("test:7")
 	},
 	"once": func(w *world, t lockcore.Terms, b asynqmw.ConflictPolicy) (asynq.MiddlewareFunc, *lockcore.Lease) {
 		return asynqmw.Once(w.locks, byPayload, asynqmw.OnceOptions{Terms: t, Busy: b}), w.holdOnce("charge/test:7")

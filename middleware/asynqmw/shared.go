@@ -3,7 +3,6 @@ package asynqmw
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/hibiken/asynq"
 
@@ -11,31 +10,20 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// LimitedOptions are the options of [Limited] and [LimitedFunc]. With the zero value a task waits
-// up to 2 s for room, unless the Locker's Terms.Wait is another one, and then comes back later.
-type LimitedOptions struct {
+// ShareOptions are the options of [Shared], [Limited] and [LimitedFunc]. With the zero value a task
+// waits 2 s for its key (or the Locker's Terms.Wait), and then comes back later.
+type ShareOptions struct {
 	// Terms of the key. Default of Name: the class of the key. Wait ends before the task's
-	// deadline, see [ConflictPolicy]. Limit must be 0. Weight is the part of the limit that a task
-	// takes. Default: 1.
+	// deadline, see [ConflictPolicy].
 	Terms lockcore.Terms
 	// Busy decides what happens to a task for which there is still no room at the end of the wait.
 	// Default: RetryLater.
 	Busy ConflictPolicy
 }
 
-// Validate reports every problem of o at once. It cannot compare Terms.Weight with a limit that it
-// does not know.
-func (o LimitedOptions) Validate() error {
-	var limit error
-	if o.Terms.Limit != 0 {
-		limit = fmt.Errorf("asynqmw: LimitedOptions: Terms.Limit is %d, must be 0: the limit is a parameter", o.Terms.Limit)
-	}
-	return errtext.Join(limit, o.terms(lockcore.MaxLimit).Validate(), o.Busy.validate("LimitedOptions.Busy"))
-}
-
-func (o LimitedOptions) terms(limit int) lockcore.Terms {
-	o.Terms.Limit = limit
-	return o.Terms
+// Validate reports every problem of o at once.
+func (o ShareOptions) Validate() error {
+	return errtext.Join(o.Terms.Validate(), o.Busy.validate("ShareOptions.Busy"))
 }
 
 // Shared returns a middleware for readers. Any number of tasks of the same key run at the same
@@ -44,64 +32,64 @@ func (o LimitedOptions) terms(limit int) lockcore.Terms {
 // Exclusive.
 //
 // A task whose key is busy is treated as under Exclusive, and so are errors. Shared panics if locks
-// or key is nil, or if o is not valid or has Adopt.
-func Shared(locks *lockcore.Locker, key KeyFunc, o ExclusiveOptions) asynq.MiddlewareFunc {
-	terms := o.Terms
-	terms.Limit = lockcore.Unlimited
-	d := newDecorator("Shared", locks, "key", key.keys(), errtext.Join(o.Validate(), o.noAdopt("Shared: a ticket is for a key alone")), terms, o.Busy)
+// or key is nil, or if o is not valid.
+func Shared(locks *lockcore.Locker, key KeyFunc, o ShareOptions) asynq.MiddlewareFunc {
+	d := newDecorator("Shared", locks, "key", key.keys(), o.Validate(), o.Terms, o.Busy)
+	d.limit = always(lockcore.Limit{N: lockcore.Unlimited})
 	return d.middleware(d.exclusive)
 }
 
-// Limited returns a middleware under which at most n tasks of the same key run at the same time, in
-// all processes with the same Redis and prefix. This runs at most 3 tasks of a type at a time:
+// Limited returns a middleware under which at most limit.N tasks of the same key run at the same
+// time, in all processes with the same Redis and prefix. This runs at most 3 tasks of a type at a
+// time:
 //
-//	asynqmw.Limited(locks, asynqmw.ByType(), 3, asynqmw.LimitedOptions{})
+//	asynqmw.Limited(locks, asynqmw.ByType(), lockcore.Limit{N: 3}, asynqmw.ShareOptions{})
 //
-// With Terms.MinHold at most n tasks begin within that time. A task of [Exclusive] with the same
-// key waits until all others have ended, and keeps new ones out. Each task is granted under the n
-// of its own middleware, so all middlewares of a key should have the same n. A change of n needs no
-// migration.
+// With Terms.MinHold at most limit.N tasks begin within that time. A task of [Exclusive] with the
+// same key waits until all others have ended, and keeps new ones out. Each task is granted under the
+// limit of its own middleware, so all middlewares of a key should have the same N. A change of N
+// needs no migration.
 //
 // A task for which there is no room is treated as a task of Exclusive whose key is busy, and so are
-// errors. With [Parking] it is parked, and is woken when there is room. n is 1 to 1,000,000.
-// Limited panics if locks or key is nil, or if n or o is not valid.
-func Limited(locks *lockcore.Locker, key KeyFunc, n int, o LimitedOptions) asynq.MiddlewareFunc {
-	invalid := o.Validate()
-	if invalid == nil {
-		invalid = checkLimit("n", n, o.Terms.Weight)
-	}
-	d := newDecorator("Limited", locks, "key", key.keys(), invalid, o.terms(n), o.Busy)
+// errors. With [Parking] it is parked, and is woken when there is room. Limited panics if locks or
+// key is nil, or if limit or o is not valid.
+func Limited(locks *lockcore.Locker, key KeyFunc, limit lockcore.Limit, o ShareOptions) asynq.MiddlewareFunc {
+	invalid := errtext.Join(checkLimit("limit", limit), o.Validate())
+	d := newDecorator("Limited", locks, "key", key.keys(), invalid, o.Terms, o.Busy)
+	d.limit = always(limit)
 	return d.middleware(d.exclusive)
 }
 
-// LimitFunc returns the limit of a task, for example that of its tenant: 1 to 1,000,000, and at
-// least Terms.Weight. All tasks of a key should have the same limit. It is called once per
-// delivery, from several goroutines. If it returns an error or another number, the task does not
-// run, asynq gets an error and retries, and the Observer gets event.NoKey.
-type LimitFunc func(ctx context.Context, t *asynq.Task) (int, error)
+// LimitFunc returns the limit of a task, for example its tenant's. All tasks of a key should have
+// the same N. It is called once per delivery, from several goroutines. If it returns an error or a
+// limit that is not valid, the task does not run, asynq gets an error and retries, and the Observer
+// gets event.NoKey.
+type LimitFunc func(ctx context.Context, t *asynq.Task) (lockcore.Limit, error)
 
 // of returns the limit of t.
-func (f LimitFunc) of(ctx context.Context, t *asynq.Task, weight int) (int, error) {
+func (f LimitFunc) of(ctx context.Context, t *asynq.Task) (lockcore.Limit, error) {
 	n, err := f(ctx, t)
 	if err != nil {
-		return 0, err
+		return lockcore.Limit{}, err
 	}
-	return n, checkLimit("the limit of LimitFunc", n, weight)
+	return n, checkLimit("the limit of LimitFunc", n)
 }
 
-func checkLimit(what string, n, weight int) error {
-	switch {
-	case n < 1 || n > lockcore.MaxLimit:
-		return fmt.Errorf("asynqmw: %s is %d, must be between 1 and %d", what, n, lockcore.MaxLimit)
-	case weight > n:
-		return fmt.Errorf("asynqmw: Terms.Weight is %d, must be at most %s, which is %d", weight, what, n)
+func always(n lockcore.Limit) LimitFunc {
+	return func(context.Context, *asynq.Task) (lockcore.Limit, error) { return n, nil }
+}
+
+// checkLimit returns an error that says what is not valid.
+func checkLimit(what string, n lockcore.Limit) error {
+	if err := n.Validate(); err != nil {
+		return errtext.Prefix("asynqmw: "+what, err)
 	}
 	return nil
 }
 
 // LimitedFunc is [Limited] with a limit that depends on the task. It panics if locks, key or limit
 // is nil, or if o is not valid.
-func LimitedFunc(locks *lockcore.Locker, key KeyFunc, limit LimitFunc, o LimitedOptions) asynq.MiddlewareFunc {
+func LimitedFunc(locks *lockcore.Locker, key KeyFunc, limit LimitFunc, o ShareOptions) asynq.MiddlewareFunc {
 	invalid := o.Validate()
 	if limit == nil {
 		invalid = errtext.Join(errors.New("asynqmw: limit must not be nil"), invalid)

@@ -35,7 +35,7 @@ func TestLimitedParking(t *testing.T) {
 					return nil
 				})
 				for _, locks := range []*lockcore.Locker{w.locks, w.locker()} {
-					w.serve(w.parking(9), asynqmw.Limited(locks, asynqmw.ByType(), limit, asynqmw.LimitedOptions{Terms: terms})(h))
+					w.serve(w.parking(9), asynqmw.Limited(locks, asynqmw.ByType(), lockcore.Limit{N: limit}, asynqmw.ShareOptions{Terms: terms})(h))
 				}
 				var all []*asynq.TaskInfo
 				for range tasks {
@@ -66,7 +66,7 @@ func TestSharedParking(t *testing.T) {
 		var all gauge
 		begun, finish := make(chan bool), make(chan bool)
 		mux := asynq.NewServeMux()
-		mux.Handle("read", asynqmw.Shared(w.locks, byPayload, parkAtOnce)(all.handler(func(context.Context, int, *asynq.Task) error {
+		mux.Handle("read", asynqmw.Shared(w.locks, byPayload, asynqmw.ShareOptions{Terms: parkAtOnce.Terms})(all.handler(func(context.Context, int, *asynq.Task) error {
 			begun <- true
 			<-finish
 			return nil
@@ -126,12 +126,14 @@ func TestLimitedFunc(t *testing.T) {
 			want  string // "": the task runs
 		}{
 			"2": {limit: 2}, "max": {limit: 1_000_000},
-			"1": {limit: 1, want: "Terms.Weight is 2, must be at most the limit of LimitFunc, which is 1"}, "-1": {limit: lockcore.Unlimited, want: "the limit of LimitFunc is -1"},
-			"more": {limit: 1_000_001, want: "the limit of LimitFunc is 1000001"}, "error": {err: errBoom, want: `no limit for a task of type "charge": boom`},
+			"1": {limit: 1, want: "the limit of LimitFunc: Limit.Weight is 2, must be between 0 and N, which is 1"}, "-1": {limit: lockcore.Unlimited, want: "Limit.Weight is 2, must be 0"},
+			"more": {limit: 1_000_001, want: "Limit.N is 1000001"}, "error": {err: errBoom, want: `no limit for a task of type "charge": boom`},
 		} {
 			var g gauge
-			limit := func(context.Context, *asynq.Task) (int, error) { return tt.limit, tt.err }
-			mw := asynqmw.LimitedFunc(w.locks, byPayload, limit, asynqmw.LimitedOptions{Terms: lockcore.Terms{Weight: 2}})
+			limit := func(context.Context, *asynq.Task) (lockcore.Limit, error) {
+				return lockcore.Limit{N: tt.limit, Weight: 2}, tt.err
+			}
+			mw := asynqmw.LimitedFunc(w.locks, byPayload, limit, asynqmw.ShareOptions{})
 			err := mw(g.handler(nothing)).ProcessTask(w.Context(), asynq.NewTask("charge", []byte(payload)))
 			runs, _ := g.counts()
 			if tt.want == "" && (err != nil || runs != 1) {
@@ -147,7 +149,7 @@ func TestLimitedFunc(t *testing.T) {
 	})
 }
 
-// Each middleware panics for terms of a share that do not belong to it.
+// Each middleware of shares panics for a limit or options that are not valid.
 func TestShareOptions(t *testing.T) {
 	t.Parallel()
 	locks, err := lockcore.NewMemory(lockcore.Options{})
@@ -155,20 +157,14 @@ func TestShareOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer locks.Close(context.WithoutCancel(t.Context()))
-	key, keys := asynqmw.ByType(), eachPart
-	limit, weight := lockcore.Terms{Limit: 2}, lockcore.Terms{Weight: 2}
+	key, one := asynqmw.ByType(), lockcore.Limit{N: 1}
 	for want, fn := range map[string]func(){
-		"Exclusive: ExclusiveOptions: Terms.Limit is 2 and Terms.Weight is 0, both must be 0": func() { asynqmw.Exclusive(locks, key, asynqmw.ExclusiveOptions{Terms: limit}) },
-		"ExclusiveOptions: Terms.Limit is 0 and Terms.Weight is 2, both must be 0":            func() { asynqmw.Exclusive(locks, key, asynqmw.ExclusiveOptions{Terms: weight}) },
-		"ExclusiveAll: ExclusiveOptions: Terms.Limit is 2":                                    func() { asynqmw.ExclusiveAll(locks, keys, asynqmw.ExclusiveOptions{Terms: limit}) },
-		"OnceOptions: Terms.Limit is 2":                                                       func() { asynqmw.Once(locks, key, asynqmw.OnceOptions{Terms: limit}) },
-		"Shared: ExclusiveOptions: Terms.Limit is 2":                                          func() { asynqmw.Shared(locks, key, asynqmw.ExclusiveOptions{Terms: limit}) },
-		"must be false for Shared":                                                            func() { asynqmw.Shared(locks, key, asynqmw.ExclusiveOptions{Adopt: true}) },
-		"LimitedOptions: Terms.Limit is 2, must be 0":                                         func() { asynqmw.Limited(locks, key, 2, asynqmw.LimitedOptions{Terms: limit}) },
-		"Terms.Weight is 2, must be at most n, which is 1":                                    func() { asynqmw.Limited(locks, key, 1, asynqmw.LimitedOptions{Terms: weight}) },
-		"n is 1000001, must be between 1 and 1000000":                                         func() { asynqmw.Limited(locks, key, 1_000_001, asynqmw.LimitedOptions{}) },
-		"LimitedOptions.Busy is 9":                                                            func() { asynqmw.Limited(locks, key, 1, asynqmw.LimitedOptions{Busy: 9}) },
-		"limit must not be nil":                                                               func() { asynqmw.LimitedFunc(locks, key, nil, asynqmw.LimitedOptions{}) },
+		"Limit.Weight is 2, must be between 0 and N, which is 1": func() { asynqmw.Limited(locks, key, lockcore.Limit{N: 1, Weight: 2}, asynqmw.ShareOptions{}) },
+		"Limit.N is 0, must be between 1 and 1000000":            func() { asynqmw.Limited(locks, key, lockcore.Limit{}, asynqmw.ShareOptions{}) },
+		"Limit.N is 1000001, must be between 1 and 1000000":      func() { asynqmw.Limited(locks, key, lockcore.Limit{N: 1_000_001}, asynqmw.ShareOptions{}) },
+		"ShareOptions.Busy is 9":                                 func() { asynqmw.Limited(locks, key, one, asynqmw.ShareOptions{Busy: 9}) },
+		"Shared: ShareOptions.Busy is 8":                         func() { asynqmw.Shared(locks, key, asynqmw.ShareOptions{Busy: 8}) },
+		"limit must not be nil":                                  func() { asynqmw.LimitedFunc(locks, key, nil, asynqmw.ShareOptions{}) },
 	} {
 		func() {
 			defer func() {

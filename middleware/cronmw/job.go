@@ -2,7 +2,6 @@ package cronmw
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"time"
 
@@ -76,8 +75,6 @@ type Job struct {
 	//     skipped. If a standby runs the same tick again, it waits.
 	//   - Default of Name: the name of the job.
 	//   - Wait must be 0: a tick does not wait, see Standby.
-	//   - NoRenew is refused, also that of the Locker, because a run longer than Lease would lose
-	//     its keys.
 	//   - MaxWaiting, also that of the Locker, bounds only the standbys for one tick that share a
 	//     Locker.
 	Terms lockcore.Terms
@@ -140,12 +137,6 @@ func (j Job) Validate() error {
 	if j.Terms.Wait != 0 {
 		bad("Terms.Wait is %v, must be 0: a tick waits only with Standby", j.Terms.Wait)
 	}
-	if j.Terms.Limit != 0 || j.Terms.Weight != 0 {
-		bad("Terms.Limit is %d and Terms.Weight is %d, must be 0", j.Terms.Limit, j.Terms.Weight)
-	}
-	if j.Terms.NoRenew {
-		bad("Terms.NoRenew is true, must be false: " + noRenew)
-	}
 	if j.Overlap != Forbid && j.Overlap != Allow {
 		bad("Overlap is %d, must be Forbid or Allow", j.Overlap)
 	}
@@ -200,16 +191,6 @@ func (s *singleton) once(at time.Time, wait time.Duration) guard.OnceOptions {
 }
 
 const maxHold = 30 * 24 * time.Hour // the longest Terms.MaxHold
-
-const noRenew = "a run that takes longer than Terms.Lease would lose its keys"
-
-// checkLocker refuses a Locker with NoRenew, because Job.Terms cannot unset it.
-func checkLocker(t lockcore.Terms) error {
-	if t.NoRenew {
-		return errors.New("cronmw: the Locker has Terms.NoRenew: " + noRenew)
-	}
-	return nil
-}
 
 func checkName(name string) error {
 	if name == "" || len(name) > maxNameLen {

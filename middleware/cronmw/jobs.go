@@ -39,14 +39,11 @@ type Jobs struct {
 	running bool
 }
 
-// New returns Jobs without a job. It returns an error if locks is nil or has Terms.NoRenew, with
-// which a run longer than its lease would lose its keys.
+// New returns Jobs without a job. It returns an error if locks is nil or o is not
+// valid.
 func New(locks *lockcore.Locker, o Options) (*Jobs, error) {
 	if locks == nil {
 		return nil, errors.New("cronmw: New: locks must not be nil")
-	}
-	if err := checkLocker(locks.Terms()); err != nil {
-		return nil, err
 	}
 	if o.Location == nil {
 		o.Location = time.UTC

@@ -275,8 +275,7 @@ func TestAddErrors(t *testing.T) {
 			"1 to 128":               js.Add("", "@hourly", cronmw.Job{}, w.fn),
 			"must not be nil":        js.Add("a", "@hourly", cronmw.Job{}, nil),
 			"whole seconds":          js.Every("a", 1500*time.Millisecond, cronmw.Job{}, w.fn),
-			"Terms.Limit is 3 and Terms.Weight is 0, must be 0": js.Every("a", time.Hour, cronmw.Job{Terms: lockcore.Terms{Limit: 3}}, w.fn),
-			"Terms.Wait": js.Every("a", time.Hour, cronmw.Job{Terms: lockcore.Terms{Wait: time.Second}}, w.fn),
+			"Terms.Wait":             js.Every("a", time.Hour, cronmw.Job{Terms: lockcore.Terms{Wait: time.Second}}, w.fn),
 		} {
 			w.wantError(err, want)
 		}

@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/robfig/cron/v3"
-
 	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
@@ -170,18 +168,4 @@ func TestLockerTerms(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Terms.NoRenew is refused, for a job and for a Locker.
-func TestNoRenew(t *testing.T) {
-	inBubble(t, func(w *world) {
-		w.wantError(cronmw.Job{Terms: lockcore.Terms{NoRenew: true}}.Validate(), "would lose its keys")
-		p := w.process(func(o *lockcore.Options) { o.Terms.NoRenew = true })
-		_, err := cronmw.New(p.locks, cronmw.Options{})
-		w.wantError(err, "the Locker has Terms.NoRenew")
-		_, err = cronmw.AddTo(cron.New(), p.locks, "report", "@daily", cronmw.Job{}, w.fn)
-		w.wantError(err, "the Locker has Terms.NoRenew")
-		_, err = cronmw.New(nil, cronmw.Options{})
-		w.wantError(err, "locks must not be nil")
-	})
 }

@@ -33,7 +33,6 @@ func newSingleton(locks *lockcore.Locker, name string, j Job, fn func(context.Co
 		errs = append(errs, errors.New("cronmw: locks and fn must not be nil"))
 	}
 	if locks != nil {
-		errs = append(errs, checkLocker(locks.Terms()))
 		j = j.completed(name, locks.Terms())
 	}
 	return &singleton{locks: locks, name: name, job: j, fn: fn, now: time.Now}, errtext.Join(errs...)

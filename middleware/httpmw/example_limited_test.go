@@ -20,7 +20,7 @@ func ExampleLimited() {
 	}
 	defer locks.Close(context.Background())
 
-	reports := httpmw.Limited(locks, httpmw.ByPathValue("reports", "tenant"), 2, httpmw.LimitedOptions{
+	reports := httpmw.Limited(locks, httpmw.ByPathValue("reports", "tenant"), lockcore.Limit{N: 2}, httpmw.ShareOptions{
 		Terms: lockcore.Terms{Wait: lockcore.NoWait}, // by default a request waits for 2 s
 	})
 	mux := http.NewServeMux()
@@ -32,7 +32,7 @@ func ExampleLimited() {
 		fmt.Println(w.Code)
 	}
 	// A job makes a report that takes both permits.
-	_ = guard.Limited(context.Background(), locks, "reports:acme", 2, lockcore.Terms{Weight: 2}, func(context.Context) error {
+	_ = guard.Limited(context.Background(), locks, "reports:acme", lockcore.Limit{N: 2, Weight: 2}, lockcore.Terms{}, func(context.Context) error {
 		send()
 		return nil
 	})
@@ -51,13 +51,13 @@ func ExampleLimitedFunc() {
 	defer locks.Close(context.Background())
 
 	limits := map[string]int{"acme": 2, "globex": 10}
-	var limit httpmw.LimitFunc = func(r *http.Request) (int, error) {
+	var limit httpmw.LimitFunc = func(r *http.Request) (lockcore.Limit, error) {
 		if n, ok := limits[r.PathValue("tenant")]; ok {
-			return n, nil
+			return lockcore.Limit{N: n}, nil
 		}
-		return 0, errors.New("unknown tenant")
+		return lockcore.Limit{}, errors.New("unknown tenant")
 	}
-	reports := httpmw.LimitedFunc(locks, httpmw.ByPathValue("reports", "tenant"), limit, httpmw.LimitedOptions{})
+	reports := httpmw.LimitedFunc(locks, httpmw.ByPathValue("reports", "tenant"), limit, httpmw.ShareOptions{})
 	mux := http.NewServeMux()
 	mux.Handle("POST /{tenant}/reports", reports(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
 	for _, tenant := range []string{"acme", "initech"} {
@@ -79,7 +79,7 @@ func ExampleShared() {
 	}
 	defer locks.Close(context.Background())
 
-	read := httpmw.Shared(locks, httpmw.ByPathValue("prices", "list"), httpmw.ExclusiveOptions{Terms: lockcore.Terms{Wait: lockcore.NoWait}})
+	read := httpmw.Shared(locks, httpmw.ByPathValue("prices", "list"), httpmw.ShareOptions{Terms: lockcore.Terms{Wait: lockcore.NoWait}})
 	mux := http.NewServeMux()
 	mux.Handle("GET /prices/{list}", read(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
 	send := func() {

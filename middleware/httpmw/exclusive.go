@@ -72,7 +72,7 @@ func hasWildcard(pattern, name string) bool {
 	return false
 }
 
-// ExclusiveOptions are the options of [Exclusive] and [Shared]. The zero value is ready to use.
+// ExclusiveOptions are the options of [Exclusive]. The zero value is ready to use.
 type ExclusiveOptions struct {
 	// Terms are those of each run:
 	//
@@ -84,7 +84,6 @@ type ExclusiveOptions struct {
 	//   - MaxHold bounds the handler. Long uploads and hijacked connections may need more than the
 	//     default. Default: 5 min. The Terms of the Locker do not change this default.
 	//   - Name is the Class of the key by default, and "http" for a key without a Class.
-	//   - Limit and Weight must be 0, see [Limited].
 	Terms lockcore.Terms
 	// Status is the status of the response to a request whose key is busy: http.StatusConflict
 	// (409) or http.StatusLocked (423). Default: http.StatusConflict.
@@ -100,9 +99,6 @@ func (o ExclusiveOptions) Validate() error {
 	var errs []error
 	if err := o.Terms.Validate(); err != nil {
 		errs = append(errs, errtext.Prefix("httpmw: ExclusiveOptions", err))
-	}
-	if o.Terms.Limit != 0 || o.Terms.Weight != 0 {
-		errs = append(errs, fmt.Errorf("httpmw: ExclusiveOptions: Terms.Limit is %d and Terms.Weight is %d, both must be 0: only Limited has a limit and weights", o.Terms.Limit, o.Terms.Weight))
 	}
 	switch o.Status {
 	case 0, http.StatusConflict, http.StatusLocked:
@@ -204,10 +200,10 @@ func (m *exclusive) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 	}
 	terms := m.Terms
 	terms.Name = m.name(key)
-	limit := 0
+	var limit lockcore.Limit
 	if m.limit != nil {
 		if limit, err = m.limit(r); err == nil {
-			err = checkLimit("the limit of LimitFunc", limit, terms.Weight)
+			err = checkLimit("the limit of LimitFunc", limit)
 		}
 		if err != nil {
 			m.refuse(w, r, key, errtext.Wrap(errLimit, err))
@@ -227,7 +223,7 @@ func (m *exclusive) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 		}
 	case errors.Is(err, lockcore.ErrKey):
 		m.refuse(w, r, key, errtext.Wrap(errUnnamed, err))
-	case errors.Is(err, lockcore.ErrBusy) && limit > 0:
+	case errors.Is(err, lockcore.ErrBusy) && m.limit != nil:
 		m.refuse(w, r, key, errtext.Wrap(errFull, err))
 	case errors.Is(err, lockcore.ErrBusy):
 		m.refuse(w, r, key, errtext.Wrap(errTaken, err))
@@ -237,11 +233,11 @@ func (m *exclusive) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 }
 
 // underGuard runs fn while it holds the key or a share of it.
-func (m *exclusive) underGuard(ctx context.Context, key string, limit int, terms lockcore.Terms, fn func(context.Context) error) error {
+func (m *exclusive) underGuard(ctx context.Context, key string, limit lockcore.Limit, terms lockcore.Terms, fn func(context.Context) error) error {
 	switch {
 	case m.shared:
 		return guard.Shared(ctx, m.locks, key, terms, fn)
-	case limit > 0:
+	case m.limit != nil:
 		return guard.Limited(ctx, m.locks, key, limit, terms, fn)
 	default:
 		return guard.Exclusive(ctx, m.locks, key, terms, fn)

@@ -32,11 +32,12 @@ func shares(t *testing.T, wrap func(l *lockcore.Locker) func(http.Handler) http.
 func TestLimited(t *testing.T) {
 	for name, wrap := range map[string]func(l *lockcore.Locker) func(http.Handler) http.Handler{
 		"number": func(l *lockcore.Locker) func(http.Handler) http.Handler {
-			return httpmw.Limited(l, byAccount, 2, httpmw.LimitedOptions{Terms: noWait})
+			return httpmw.Limited(l, byAccount, lockcore.Limit{N: 2}, httpmw.ShareOptions{Terms: noWait})
 		},
 		"function": func(l *lockcore.Locker) func(http.Handler) http.Handler {
-			return httpmw.LimitedFunc(l, byAccount, func(*http.Request) (int, error) { return 4, nil },
-				httpmw.LimitedOptions{Terms: lockcore.Terms{Wait: lockcore.NoWait, Weight: 2}})
+			return httpmw.LimitedFunc(l, byAccount, func(*http.Request) (lockcore.Limit, error) {
+				return lockcore.Limit{N: 4, Weight: 2}, nil
+			}, httpmw.ShareOptions{Terms: noWait})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -70,7 +71,7 @@ func TestLimited(t *testing.T) {
 // Readers run at the same time. While a writer holds the key, they are refused.
 func TestShared(t *testing.T) {
 	f, entered, leave := shares(t, func(l *lockcore.Locker) func(http.Handler) http.Handler {
-		return httpmw.Shared(l, byAccount, httpmw.ExclusiveOptions{Terms: noWait, Status: http.StatusLocked})
+		return httpmw.Shared(l, byAccount, httpmw.ShareOptions{Terms: noWait})
 	})
 	first, second := f.get(t.Context(), "/accounts/7"), f.get(t.Context(), "/accounts/7")
 	<-entered
@@ -84,7 +85,7 @@ func TestShared(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.wantProblem(<-f.get(t.Context(), "/accounts/7"), http.StatusLocked, "busy")
+	f.wantProblem(<-f.get(t.Context(), "/accounts/7"), http.StatusConflict, "busy")
 	if err := writer.Release(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -94,13 +95,13 @@ func TestShared(t *testing.T) {
 // reason.
 func TestLimitFuncFails(t *testing.T) {
 	for want, limit := range map[string]httpmw.LimitFunc{
-		"no tenant": func(*http.Request) (int, error) { return 1, errors.New("no tenant") },
-		"the limit of LimitFunc is 0, must be between 1 and 1000000":  func(*http.Request) (int, error) { return 0, nil },
-		"the limit of LimitFunc is -1, must be between 1 and 1000000": func(*http.Request) (int, error) { return lockcore.Unlimited, nil },
+		"no tenant":                                    func(*http.Request) (lockcore.Limit, error) { return lockcore.Limit{N: 1}, errors.New("no tenant") },
+		"the limit of LimitFunc: Limit.N is 0":         func(*http.Request) (lockcore.Limit, error) { return lockcore.Limit{}, nil },
+		"Limit.N is -2, must be between 1 and 1000000": func(*http.Request) (lockcore.Limit, error) { return lockcore.Limit{N: -2}, nil },
 	} {
 		var logged error
 		f, _, _ := shares(t, func(l *lockcore.Locker) func(http.Handler) http.Handler {
-			return httpmw.LimitedFunc(l, byAccount, limit, httpmw.LimitedOptions{Problem: func(w http.ResponseWriter, r *http.Request, p httpmw.Problem) {
+			return httpmw.LimitedFunc(l, byAccount, limit, httpmw.ShareOptions{Problem: func(w http.ResponseWriter, r *http.Request, p httpmw.Problem) {
 				logged = p.Err
 				httpmw.WriteProblem(w, r, p)
 			}})

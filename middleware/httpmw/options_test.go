@@ -46,10 +46,7 @@ func TestEachProblemOfOptionsSaysWhere(t *testing.T) {
 		err  error
 	}{
 		{"httpmw: IdempotentOptions: Terms.Lease is 1ns", 5, httpmw.IdempotentOptions{Terms: terms, Keep: 1, Mode: 7, Store: 9}.Validate()},
-		{"httpmw: ExclusiveOptions: Terms.Limit is 3 and Terms.Weight is 0, both must be 0", 1, httpmw.ExclusiveOptions{Terms: lockcore.Terms{Limit: 3}}.Validate()},
-		{"httpmw: IdempotentOptions: OnceOptions: Terms.Limit is 3", 1, httpmw.IdempotentOptions{Terms: lockcore.Terms{Limit: 3}}.Validate()},
-		{"httpmw: LimitedOptions: Terms.Limit is 3, must be 0", 1, httpmw.LimitedOptions{Terms: lockcore.Terms{Limit: 3}}.Validate()},
-		{"httpmw: LimitedOptions: Terms.Weight is -1", 1, httpmw.LimitedOptions{Terms: lockcore.Terms{Weight: -1}}.Validate()},
+		{"httpmw: ShareOptions: Terms.Lease is 1ns", 2, httpmw.ShareOptions{Terms: terms}.Validate()},
 		{"httpmw: ExclusiveOptions: Terms.Lease is 1ns", 3, httpmw.ExclusiveOptions{Terms: terms, Status: 1}.Validate()},
 	} {
 		if text := fmt.Sprint(c.err); !strings.HasPrefix(text, c.want) || strings.Count(text, "; ") != c.n-1 {

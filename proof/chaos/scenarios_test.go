@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/process"
+	"github.com/holdfast-go/holdfast/internal/testcall"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/proof/chaos"
 )
@@ -284,14 +285,14 @@ func shareFault(p *slot, until time.Time) {
 // name, and starts the next one.
 func (p *slot) killForPermits() {
 	r := p.r
-	all := lockcore.Terms{Wait: lockcore.Forever, Weight: minLimit, Limit: minLimit}
+	all := testcall.Call{Limit: lockcore.Limit{N: minLimit, Weight: minLimit}, Terms: lockcore.Terms{Wait: lockcore.Forever}}
 	r.settled("the permits are held", func() bool {
 		h, err := r.locks(0).Inspect(background(), event.KindExclusive, p.name)
 		return err == nil && len(h.Shares) == minLimit-1
 	})
 	granted := make(chan int64, 1)
 	go func() {
-		le, err := r.locks(0).Acquire(background(), p.name, all)
+		le, err := all.Acquire(background(), r.locks(0), p.name)
 		granted <- process.Now()
 		if err == nil {
 			err = le.Release(background())
@@ -320,7 +321,7 @@ func (r *run) countPermits() {
 	for _, key := range shareKeys {
 		var leases []*lockcore.Lease
 		for i := range minLimit {
-			le, err := r.locks(i%2).Acquire(background(), key, lockcore.Terms{Wait: lockcore.NoWait, Limit: minLimit})
+			le, err := r.locks(i%2).AcquireShare(background(), key, lockcore.Limit{N: minLimit}, lockcore.Terms{Wait: lockcore.NoWait})
 			if err != nil {
 				r.Errorf("permit %d of %d of %s: %v", i+1, minLimit, key, err)
 				continue
@@ -328,7 +329,8 @@ func (r *run) countPermits() {
 			leases = append(leases, le)
 		}
 		for _, limit := range []int{minLimit, 0} {
-			if _, err := r.locks(1).Acquire(background(), key, lockcore.Terms{Wait: lockcore.NoWait, Limit: limit}); !errors.Is(err, lockcore.ErrBusy) {
+			call := testcall.Call{Limit: lockcore.Limit{N: limit}, Terms: lockcore.Terms{Wait: lockcore.NoWait}}
+			if _, err := call.Acquire(background(), r.locks(1), key); !errors.Is(err, lockcore.ErrBusy) {
 				r.Errorf("%s beside %d permits, with limit %d: %v, want ErrBusy", key, minLimit, limit, err)
 			}
 		}

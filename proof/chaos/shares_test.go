@@ -36,11 +36,11 @@ func (w *worker) share(ctx context.Context) {
 		ctx, cancel = sometimesCanceled(ctx)
 		defer cancel()
 	}
-	c := newCall()
+	c, weight := newCall(), 1
 	turn := func(limit int) func(context.Context) error {
 		return func(ctx context.Context) error {
 			defer c.enter()()
-			w.hold(ctx, c, line{Key: key, Limit: limit, Weight: max(terms.Weight, 1)}, stay)
+			w.hold(ctx, c, line{Key: key, Limit: limit, Weight: weight}, stay)
 			return nil
 		}
 	}
@@ -55,8 +55,8 @@ func (w *worker) share(ctx context.Context) {
 		if n == 1 { // one that does not know of the change yet
 			limit = minLimit + rand.IntN(limits)
 		}
-		terms.Weight = 1 + rand.IntN(minLimit)
-		err = guard.Limited(ctx, w.locks, key, limit, terms, turn(limit))
+		weight = 1 + rand.IntN(minLimit)
+		err = guard.Limited(ctx, w.locks, key, lockcore.Limit{N: limit, Weight: weight}, terms, turn(limit))
 	}
 	c.end(ctx, w, terms, err)
 }
@@ -67,8 +67,8 @@ func (w *worker) keepPermits(wg *sync.WaitGroup) {
 	for weight := 1; weight < minLimit; weight++ {
 		wg.Go(func() {
 			for w.over.Err() == nil {
-				c, terms := newCall(), lockcore.Terms{Wait: lockcore.Forever, Weight: weight}
-				err := guard.Limited(w.over, w.locks, w.Name, minLimit, terms, func(ctx context.Context) error {
+				c, terms := newCall(), lockcore.Terms{Wait: lockcore.Forever}
+				err := guard.Limited(w.over, w.locks, w.Name, lockcore.Limit{N: minLimit, Weight: weight}, terms, func(ctx context.Context) error {
 					defer c.enter()()
 					<-ctx.Done()
 					return nil

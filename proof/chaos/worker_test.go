@@ -17,6 +17,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -158,7 +159,7 @@ func (w *worker) any(ctx context.Context) {
 	case 2:
 		terms.Lease = w.Lease / 2
 	case 3:
-		terms.NoRenew = true
+		ctx = access.WithFixed(ctx)
 	case 4:
 		terms.MaxHold = time.Minute
 	case 5, 6, 7, 8:

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/testcall"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -23,14 +24,15 @@ func (w *worker) share(ctx context.Context) {
 		defer cancel()
 	}
 	writes := chance(8)
+	call := testcall.Call{Terms: t}
 	if !writes {
-		t.Limit = lockcore.Unlimited
+		call.Limit.N = lockcore.Unlimited
 	}
 	wait, cancel := context.WithTimeoutCause(ctx, stuck, errStuck)
 	defer cancel()
 	e := w.begin(k, int32(key), 0)
 	e.shared = !writes
-	le, err := w.locks.Acquire(wait, w.names[key], t)
+	le, err := call.Acquire(wait, w.locks, w.names[key])
 	if err != nil {
 		w.end(e, w.refused(wait, err))
 		return

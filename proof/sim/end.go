@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/testcall"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -63,7 +64,7 @@ func (w *world) serve(n *node, name string) {
 		w.fail("I6", k.name, "process %d does not get the key at the end: %v", n.index, err)
 		return
 	}
-	ten := w.grant(k, &waiter{n: n, who: "end", since: start, terms: t}, le)
+	ten := w.grant(k, &waiter{n: n, who: "end", since: start, terms: testcall.Call{Terms: t}}, le)
 	if took := w.now() - start; took > 4*time.Second {
 		w.fail("I6", k.name, "process %d got the key at the end after %v", n.index, took)
 	}

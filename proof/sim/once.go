@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -69,14 +70,17 @@ func (w *world) job(r rng) *job {
 
 // once claims the current job, and runs it or gets its record.
 func (wk *worker) once() {
-	w, j, t := wk.w, wk.w.job(wk.rng), wk.terms()
+	w, j, t := wk.w, wk.w.job(wk.rng), wk.call()
 	t.MaxHold = 0
 	wt := wk.caller(t)
 	defer wt.cancel()
 	ctx := wt.ctx
 	out := new(outcome)
 	ctx = context.WithValue(ctx, outcomeKey{}, out)
-	c := lockcore.Claim{Terms: t, Fingerprint: j.tag, AtMostOnce: j.most}
+	if t.Fixed {
+		ctx = access.WithFixed(ctx)
+	}
+	c := lockcore.Claim{Terms: t.Terms, Fingerprint: j.tag, AtMostOnce: j.most}
 	if wk.stranger(ctx, j, c) {
 		return
 	}

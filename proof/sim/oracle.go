@@ -151,11 +151,11 @@ func (o *oracle) grant(k *keyState, wt *waiter, le *lockcore.Lease) *hold {
 	defer o.mu.Unlock()
 	o.stats.Grants++
 	ten := &hold{
-		key: k, n: wt.n, who: who, token: le.Token(), ctx: le.Context(), runs: 1, at: o.now(), fixed: t.NoRenew, shortest: t.Lease, longest: t.Lease,
+		key: k, n: wt.n, who: who, token: le.Token(), ctx: le.Context(), runs: 1, at: o.now(), fixed: t.Fixed, shortest: t.Lease, longest: t.Lease,
 		checked: make(chan struct{}),
 	}
-	o.noteLocked(k, "%s granted %d for %v, wait %v, noRenew %v, maxHold %v, abandoned %v",
-		who, le.Token(), t.Lease, t.Wait, t.NoRenew, t.MaxHold, le.Abandoned())
+	o.noteLocked(k, "%s granted %d for %v, wait %v, fixed %v, maxHold %v, abandoned %v",
+		who, le.Token(), t.Lease, t.Wait, t.Fixed, t.MaxHold, le.Abandoned())
 	s, before := o.look(k.name), k.last
 	ten.handed = o.batchLocked(k, ten, s)
 	if ten.handed { // an Extend of the earlier hold applies to this one too

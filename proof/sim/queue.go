@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/testcall"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -16,7 +17,7 @@ type waiter struct {
 	who      string
 	since    time.Duration
 	until    time.Duration
-	terms    lockcore.Terms
+	terms    testcall.Call
 	ctx      context.Context //nolint:containedctx // the caller's
 	cancel   context.CancelFunc
 	canceled atomic.Int64 // when cancel was called first, in ns of the run; 0 before
@@ -95,7 +96,7 @@ func (o *oracle) fifoLocked(k *keyState, wt *waiter) {
 	}
 	for other := range k.waiters {
 		if other.n == wt.n && other.since+time.Millisecond <= wt.since && other.until > o.now() && other.ctx.Err() == nil &&
-			other.terms.Lease == wt.terms.Lease && other.terms.NoRenew == wt.terms.NoRenew {
+			other.terms.Lease == wt.terms.Lease && other.terms.Fixed == wt.terms.Fixed {
 			if other.terms.MaxWaiting > 0 {
 				other.behind = wt.who
 				continue

@@ -55,6 +55,15 @@ func must(t *testing.T, p process, terms lockcore.Terms) *lockcore.Lease {
 	return le
 }
 
+func fixed(t *testing.T, p process, terms lockcore.Terms) *lockcore.Lease {
+	t.Helper()
+	le, err := p.AcquireFixed(t.Context(), "k", terms)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return le
+}
+
 // A late duplicate of an acquire whose hold has ended acquires nothing.
 // Shows: L13
 func TestLateCopyOfAcquire(t *testing.T) {
@@ -156,14 +165,14 @@ func TestLateGrantIsNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := redistest.Bubble(t)
 		p := newProcess(t, m)
-		terms := lockcore.Terms{Lease: time.Second, Wait: 3 * time.Second, NoRenew: true}
-		_ = must(t, p, terms).Release(t.Context()) // the script is loaded, and a connection is open
-		p.faults.Delay(470 * time.Millisecond)     // 940 ms in both directions: less than the timeout of a command, and more than the usable part of the lease
-		if le, err := p.Acquire(t.Context(), "k", terms); err == nil {
+		terms := lockcore.Terms{Lease: time.Second, Wait: 3 * time.Second}
+		_ = fixed(t, p, terms).Release(t.Context()) // the script is loaded, and a connection is open
+		p.faults.Delay(470 * time.Millisecond)      // 940 ms in both directions: less than the timeout of a command, and more than the usable part of the lease
+		if le, err := p.AcquireFixed(t.Context(), "k", terms); err == nil {
 			t.Errorf("granted token %d, the cause of its ctx is %v", le.Token(), context.Cause(le.Context()))
 			_ = le.Release(t.Context())
 		}
 		p.faults.Delay(0)
-		_ = must(t, p, terms).Release(t.Context())
+		_ = fixed(t, p, terms).Release(t.Context())
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/testcall"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -25,7 +26,7 @@ type sharedKey struct {
 // visit is a hold of a shared key, from the return of its acquire until Release is called.
 type visit struct {
 	who   string
-	terms lockcore.Terms
+	terms testcall.Call
 	ctx   context.Context //nolint:containedctx // the handler's
 }
 
@@ -61,7 +62,7 @@ func (wk *worker) share() {
 }
 
 func (wk *worker) visit(k *sharedKey) {
-	t := wk.terms()
+	t := wk.call()
 	t.Lease, t.MinHold = 2*time.Second, 0 // most calls have the same terms, because only such calls share a lease
 	if wk.rng.chance(20) {
 		t.Lease = wk.rng.between(time.Second, 4*time.Second)
@@ -70,14 +71,14 @@ func (wk *worker) visit(k *sharedKey) {
 		t.MinHold = wk.rng.between(time.Millisecond, time.Second)
 	}
 	if !wk.rng.chance(15) {
-		if t.Limit = k.limit; t.Limit != lockcore.Unlimited {
-			t.Weight = 1 + wk.rng.IntN(permits)
+		if t.Limit.N = k.limit; k.limit != lockcore.Unlimited {
+			t.Limit.Weight = 1 + wk.rng.IntN(permits)
 		}
 	}
 	wt := wk.caller(t)
 	defer wt.cancel()
 	began := wk.w.now()
-	le, err := wk.n.locks.Acquire(wt.ctx, k.name, t)
+	le, err := t.Acquire(wt.ctx, wk.n.locks, k.name)
 	took := wk.w.now() - began
 	switch {
 	case t.Wait != lockcore.Forever && took > max(t.Wait, 0)+slack:
@@ -103,11 +104,11 @@ func (wk *worker) visit(k *sharedKey) {
 }
 
 // upgrade makes a nested call for the key alone. Inside a share it must be refused at once.
-func (wk *worker) upgrade(k *sharedKey, t lockcore.Terms, le *lockcore.Lease) {
+func (wk *worker) upgrade(k *sharedKey, t testcall.Call, le *lockcore.Lease) {
 	inner, err := wk.n.locks.Acquire(le.Context(), k.name, lockcore.Terms{Wait: time.Minute})
-	if t.Limit == 0 && err != nil && le.Context().Err() == nil || t.Limit != 0 && err == nil ||
-		t.Limit != 0 && !errors.Is(err, lockcore.ErrUpgrade) && le.Context().Err() == nil {
-		wk.w.fail("re-entry", "", "%s: a call for %s alone inside limit %d: %v", wk.name, k.name, t.Limit, err)
+	if t.Alone() && err != nil && le.Context().Err() == nil || !t.Alone() && err == nil ||
+		!t.Alone() && !errors.Is(err, lockcore.ErrUpgrade) && le.Context().Err() == nil {
+		wk.w.fail("re-entry", "", "%s: a call for %s alone inside limit %d: %v", wk.name, k.name, t.Limit.N, err)
 	}
 	if err == nil {
 		_ = inner.Release(le.Context())
@@ -116,27 +117,27 @@ func (wk *worker) upgrade(k *sharedKey, t lockcore.Terms, le *lockcore.Lease) {
 
 // enter judges a new hold. I1: no hold of the key alone is beside another, and the weights are at
 // most the limit. I3: tokens grow, and only shares have the same.
-func (w *world) enter(k *sharedKey, who string, t lockcore.Terms, le *lockcore.Lease) *visit {
+func (w *world) enter(k *sharedKey, who string, t testcall.Call, le *lockcore.Lease) *visit {
 	v := &visit{who: who, terms: t, ctx: le.Context()}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	weight, others := max(t.Weight, 1), 0
+	weight, others := t.Weight(), 0
 	for o := range k.in {
 		if o.ctx.Err() != nil {
 			continue
 		}
 		others++
-		weight += max(o.terms.Weight, 1)
-		if (t.Limit == 0 || o.terms.Limit == 0) && v.ctx.Err() == nil {
-			w.fail("I1", "", "%s got %s with limit %d while %s has it with limit %d", who, k.name, t.Limit, o.who, o.terms.Limit)
+		weight += o.terms.Weight()
+		if (t.Alone() || o.terms.Alone()) && v.ctx.Err() == nil {
+			w.fail("I1", "", "%s got %s with limit %d while %s has it with limit %d", who, k.name, t.Limit.N, o.who, o.terms.Limit.N)
 		}
 	}
-	if t.Limit > 0 && weight > k.limit && v.ctx.Err() == nil {
+	if t.Limit.N > 0 && weight > k.limit && v.ctx.Err() == nil {
 		w.fail("I1", "", "%s got %s: the weights are %d of %d", who, k.name, weight, k.limit)
 	}
-	token, alone := le.Token(), t.Limit == 0
+	token, alone := le.Token(), t.Alone()
 	if v.ctx.Err() == nil && (token < k.token || token == k.token && (alone || k.alone)) {
-		w.fail("I3", "", "%s got token %d of %s with limit %d after %d", who, token, k.name, t.Limit, k.token)
+		w.fail("I3", "", "%s got token %d of %s with limit %d after %d", who, token, k.name, t.Limit.N, k.token)
 	}
 	if token >= k.token {
 		k.token, k.alone = token, alone

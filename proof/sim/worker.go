@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/testcall"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -39,10 +40,10 @@ func (wk *worker) loop(ctx context.Context, turn func()) {
 	}
 }
 
-// terms returns random terms with a short lease.
-func (wk *worker) terms() lockcore.Terms {
+// call returns a call with random terms with a short lease.
+func (wk *worker) call() testcall.Call {
 	r := wk.rng
-	t := lockcore.Terms{Lease: r.between(time.Second, 5*time.Second), NoRenew: r.chance(25)}
+	t := testcall.Call{Fixed: r.chance(25), Terms: lockcore.Terms{Lease: r.between(time.Second, 5*time.Second)}}
 	switch {
 	case r.chance(15):
 		t.Wait = lockcore.NoWait
@@ -67,9 +68,9 @@ func (wk *worker) terms() lockcore.Terms {
 
 // equal gives most calls for a key the same terms, because only such calls hand it off to each
 // other.
-func (wk *worker) equal(i int, t lockcore.Terms) lockcore.Terms {
+func (wk *worker) equal(i int, t testcall.Call) testcall.Call {
 	if wk.rush || wk.rng.chance(80) {
-		t.Lease, t.NoRenew = wk.w.leases[i], i == 2
+		t.Lease, t.Fixed = wk.w.leases[i], i == 2
 	}
 	if wk.rush {
 		t.Wait, t.MaxHold = time.Minute, 0
@@ -79,7 +80,7 @@ func (wk *worker) equal(i int, t lockcore.Terms) lockcore.Terms {
 
 // caller returns the next call. Some calls are canceled while they wait or hold, and a few while
 // their first request is under way.
-func (wk *worker) caller(t lockcore.Terms) *waiter {
+func (wk *worker) caller(t testcall.Call) *waiter {
 	wt := &waiter{n: wk.n, who: wk.name, terms: t}
 	switch {
 	case wk.rush:
@@ -132,11 +133,11 @@ func (wk *worker) burst(i int) {
 
 // take reports whether it acquired key i.
 func (wk *worker) take(i int, section time.Duration) bool {
-	name, t := exclusiveKey(i), wk.equal(i, wk.terms())
+	name, t := exclusiveKey(i), wk.equal(i, wk.call())
 	wt, k := wk.caller(t), wk.w.key(name)
 	defer wt.cancel()
 	wk.w.wait(k, wt)
-	le, err := wk.n.locks.Acquire(wt.ctx, name, t)
+	le, err := t.Acquire(wt.ctx, wk.n.locks, name)
 	wk.returned(k, wt, err)
 	if err == nil {
 		wk.hold(wk.w.grant(k, wt, le), le, t, section)
@@ -167,7 +168,7 @@ func (wk *worker) returned(k *keyState, wt *waiter, err error) {
 	wk.startle(k)
 }
 
-func (wk *worker) hold(ten *hold, le *lockcore.Lease, t lockcore.Terms, section time.Duration) {
+func (wk *worker) hold(ten *hold, le *lockcore.Lease, t testcall.Call, section time.Duration) {
 	r := wk.rng
 	if ten.handed {
 		wk.n.mayDie()
@@ -176,7 +177,7 @@ func (wk *worker) hold(ten *hold, le *lockcore.Lease, t lockcore.Terms, section 
 	if !wk.rush && r.chance(15) {
 		inner = wk.nest(ten, le)
 	}
-	if !wk.rush && (r.chance(10) || t.NoRenew && r.chance(40)) {
+	if !wk.rush && (r.chance(10) || t.Fixed && r.chance(40)) {
 		wk.extend(ten, le)
 	}
 	wk.handle(ten, section)

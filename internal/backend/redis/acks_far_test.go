@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/event"
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -144,8 +145,8 @@ func TestReplicaAcksShortLease(t *testing.T) {
 			}}, err
 		}
 	})
-	l := lockerFor(t, rdb, lockcore.Options{ReplicaAcks: lockcore.ReplicaAcks{N: 1}, Terms: lockcore.Terms{Lease: 2 * time.Second, NoRenew: true}})
-	contend(t, []*lockcore.Locker{l}, 1000)
+	l := lockerFor(t, rdb, lockcore.Options{ReplicaAcks: lockcore.ReplicaAcks{N: 1}, Terms: lockcore.Terms{Lease: 2 * time.Second}})
+	contend(access.WithFixed(t.Context()), t, []*lockcore.Locker{l}, 1000)
 	mu.Lock()
 	defer mu.Unlock()
 	if n := count.Count("wait"); count.Count("rotate") == 0 || len(waits) != 1 || waits["200"] < n*9/10 { // a write may be split in two

@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testcall"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -91,7 +92,12 @@ func (p *pair) on(s *redistest.Server, acks int) *lockcore.Locker {
 
 func take(t *testing.T, l *lockcore.Locker, key string, terms lockcore.Terms) *lockcore.Lease {
 	t.Helper()
-	le, err := l.Acquire(t.Context(), key, terms)
+	return takeCall(t, l, key, testcall.Call{Terms: terms})
+}
+
+func takeCall(t *testing.T, l *lockcore.Locker, key string, c testcall.Call) *lockcore.Lease {
+	t.Helper()
+	le, err := c.Acquire(t.Context(), l, key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,10 +176,11 @@ func TestReplicaAcksRefuse(t *testing.T) {
 	}
 	wg.Wait()
 	p.silence()
-	share, permit := noWait, noWait
-	share.Limit, permit.Limit = lockcore.Unlimited, 3
-	for _, terms := range []lockcore.Terms{noWait, share, permit, {Wait: 1500 * time.Millisecond}} {
-		_, err := l.Acquire(t.Context(), "k", terms)
+	alone := testcall.Call{Terms: noWait}
+	share, permit, waits := alone, alone, alone
+	share.Limit.N, permit.Limit.N, waits.Wait = lockcore.Unlimited, 3, 1500*time.Millisecond
+	for _, call := range []testcall.Call{alone, share, permit, waits} {
+		_, err := call.Acquire(t.Context(), l, "k")
 		refusedFor(t, err, 0, 1)
 	}
 	eventually(t, "the key is free", func() bool {
@@ -182,7 +189,7 @@ func TestReplicaAcksRefuse(t *testing.T) {
 	})
 	p.link.Heal()
 	for _, limit := range []int{0, lockcore.Unlimited, 3} {
-		if err := take(t, l, "k", lockcore.Terms{Limit: limit, Wait: 30 * time.Second}).Release(t.Context()); err != nil {
+		if err := takeCall(t, l, "k", testcall.Call{Limit: lockcore.Limit{N: limit}, Terms: lockcore.Terms{Wait: 30 * time.Second}}).Release(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}
@@ -260,7 +267,7 @@ func TestReplicaAcksHealthy(t *testing.T) {
 	if err := le.Release(t.Context()); err != nil {
 		t.Error(err)
 	}
-	turns := contend(t, []*lockcore.Locker{l, p.on(p.master, 1)}, 2000)
+	turns := contend(t.Context(), t, []*lockcore.Locker{l, p.on(p.master, 1)}, 2000)
 	if turns() == 0 || count.Count("rotate") == 0 {
 		t.Errorf("inconclusive: %s", count)
 	}
@@ -268,14 +275,14 @@ func TestReplicaAcksHealthy(t *testing.T) {
 
 // contend acquires and releases one key from 16 goroutines on the Lockers, limit times in total,
 // and returns when all have ended. It fails if two hold the key at the same time.
-func contend(t *testing.T, lockers []*lockcore.Locker, limit int64) (turns func() int64) {
+func contend(ctx context.Context, t *testing.T, lockers []*lockcore.Locker, limit int64) (turns func() int64) {
 	t.Helper()
 	var inside, n atomic.Int64
 	var wg sync.WaitGroup
 	for i := range 16 {
 		wg.Go(func() {
 			for n.Load() < limit {
-				le, err := lockers[i%len(lockers)].Acquire(t.Context(), "hot", lockcore.Terms{Wait: 20 * time.Second})
+				le, err := lockers[i%len(lockers)].Acquire(ctx, "hot", lockcore.Terms{Wait: 20 * time.Second})
 				if err != nil {
 					t.Error(err)
 					return

@@ -70,14 +70,14 @@ func TestLostReplyLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		l, faults, _ := w.Locker(lockcore.Options{})
-		terms := lockcore.Terms{Lease: 3 * time.Second, NoRenew: true}
-		ok(t, w.Must(l.Acquire(t.Context(), "warm", terms)).Release(t.Context()))
+		terms := lockcore.Terms{Lease: 3 * time.Second}
+		ok(t, w.Must(l.AcquireFixed(t.Context(), "warm", terms)).Release(t.Context()))
 		start := time.Now()
-		<-w.Must(l.Acquire(t.Context(), "whole", terms)).Context().Done()
+		<-w.Must(l.AcquireFixed(t.Context(), "whole", terms)).Context().Done()
 		whole := time.Since(start)
 		lost := faults.LoseReply(faulty.Script("acquire"))
 		start = time.Now()
-		le := w.Must(l.Acquire(t.Context(), "k", terms))
+		le := w.Must(l.AcquireFixed(t.Context(), "k", terms))
 		<-lost.Replied()
 		sent := time.Now() // nothing takes time in this network
 		<-le.Context().Done()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/testcall"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -46,10 +47,10 @@ func TestMaxClients(t *testing.T) {
 	for name, c := range map[string]struct {
 		server []string
 		client func(*redis.Options)
-		terms  lockcore.Terms
+		call   testcall.Call
 	}{
 		"exclusive": {client: func(*redis.Options) {}},
-		"shared":    {client: func(*redis.Options) {}, terms: lockcore.Terms{Limit: 3}},
+		"shared":    {client: func(*redis.Options) {}, call: testcall.Call{Limit: lockcore.Limit{N: 3}}},
 		"password":  {server: []string{"--requirepass", "p"}, client: func(o *redis.Options) { o.Password = "p" }},
 		"database":  {client: func(o *redis.Options) { o.DB, o.ClientName = 1, "n" }},
 		"bare":      {client: func(o *redis.Options) { o.Protocol, o.DisableIdentity = 2, true }},
@@ -62,8 +63,8 @@ func TestMaxClients(t *testing.T) {
 			s := redistest.Real(t, c.server...)
 			rdb := s.Client(t, c.client)
 			l := lockerFor(t, s.Client(t, c.client), lockcore.Options{})
-			c.terms.Lease = lease
-			le, err := l.Acquire(t.Context(), "k", c.terms)
+			c.call.Lease = lease
+			le, err := c.call.Acquire(t.Context(), l, "k")
 			ok(t, err)
 			fill(t, rdb)
 			time.Sleep(2 * lease)

@@ -36,7 +36,7 @@ var oneCommand = map[string]struct {
 }{
 	"Extend": {"renew", func(t *testing.T, l *lockcore.Locker) func(context.Context) error {
 		t.Helper()
-		le, err := l.Acquire(t.Context(), "extended "+rand.Text(), lockcore.Terms{NoRenew: true})
+		le, err := l.AcquireFixed(t.Context(), "extended "+rand.Text(), lockcore.Terms{})
 		if err != nil {
 			t.Fatal(err)
 		}
