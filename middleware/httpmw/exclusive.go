@@ -21,9 +21,9 @@ import (
 // contain secrets. A KeyFunc is called from several goroutines and must not read r.Body.
 //
 //   - The error guard.Unguarded: the handler runs without a guard.
-//   - Any other error, a key that [guard.Key.Validate] refuses, or a key of more than 512 bytes:
-//     the request is refused. The Observer gets event.NoKey, with the Class that the KeyFunc
-//     returns beside the error.
+//   - Any other error, an invalid key (see [guard.Key.Validate]), or a key of more than 512 bytes:
+//     the response is 400. The Observer gets event.NoKey, with the Class that the KeyFunc returns
+//     next to the error.
 type KeyFunc func(r *http.Request) (guard.Key, error)
 
 // ByPathValue returns a KeyFunc that makes the key from the value of the wildcard name in the
@@ -74,13 +74,12 @@ func hasWildcard(pattern, name string) bool {
 
 // ExclusiveOptions are the options of [Exclusive]. The zero value is ready to use.
 type ExclusiveOptions struct {
-	// Terms are those of each run:
+	// Terms apply to each run:
 	//
-	//   - Wait bounds the time that a request waits for its key. Then it gets Status. Default: that
-	//     of the Locker (2 s).
+	//   - Wait bounds the time that a request waits for its key. Then it gets Status. Default: the
+	//     Locker's Wait (2 s).
 	//   - MaxWaiting bounds how many requests of this process wait for one key. A further request
-	//     gets Status at once. Default: that of the Locker, or 64 if the Locker has none. 1,000,000
-	//     has no effect.
+	//     gets Status at once. Default: the Locker's bound, or else 64. 1,000,000 means no bound.
 	//   - MaxHold bounds the handler. Long uploads and hijacked connections may need more than the
 	//     default. Default: 5 min. The Terms of the Locker do not change this default.
 	//   - Name is the Class of the key by default, and "http" for a key without a Class.
@@ -118,14 +117,14 @@ func (o ExclusiveOptions) withDefaults(locks *lockcore.Locker) ExclusiveOptions 
 }
 
 // Exclusive returns a middleware that runs one request at a time for each key, in all processes
-// with the same Redis and prefix. The key is that of an account or an upload, for example.
-// Exclusive panics if locks or key is nil, or if [ExclusiveOptions.Validate] refuses o.
+// with the same Redis and prefix. The key names an account or an upload, for example.
+// Exclusive panics if locks or key is nil, or if [ExclusiveOptions.Validate] returns an error.
 //
 //	request                                       response
-//	key is free                                   that of the handler
+//	key is free                                   the handler's
 //	key is busy                                   waits up to Terms.Wait, then 409 or 423 with Retry-After
 //	the same, and Terms.MaxWaiting requests wait  409 or 423 with Retry-After at once
-//	KeyFunc returns guard.Unguarded               that of the handler, unguarded
+//	KeyFunc returns guard.Unguarded               the handler's, unguarded
 //	KeyFunc returns another error                 400
 //	key is invalid or longer than 512 bytes       400
 //	ByPathValue in front of the router            500
@@ -142,9 +141,9 @@ func (o ExclusiveOptions) withDefaults(locks *lockcore.Locker) ExclusiveOptions 
 // The handler gets the ResponseWriter of the server and an unread body, so it can stream, flush and
 // hijack.
 //
-//   - The request's context is that of the lease. It ends when the client disconnects, as always in
-//     net/http, and before the lease can. context.Cause then returns lockcore.ErrLost, ErrMaxHold,
-//     ErrStalled, ErrRevoked or ErrGivenUp.
+//   - The request's context is the lease's context. It ends when the client disconnects, as always
+//     in net/http, and before the lease can. context.Cause then returns lockcore.ErrLost,
+//     ErrMaxHold, ErrStalled, ErrRevoked or ErrGivenUp.
 //   - A guard of the same key inside the handler is nested. guard.Token returns the token of the
 //     key.
 //   - The key is released when the handler has returned or panicked, and not before. A panic

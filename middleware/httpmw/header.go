@@ -50,7 +50,7 @@ func omitted(name string) bool {
 
 func neverKept(name string) bool { return slices.Contains(refusedHeaders, name) }
 
-// neverTrailer reports whether clients refuse a response that announces name as a trailer, because
+// neverTrailer reports whether clients reject a response that announces name as a trailer, because
 // the header frames the message.
 func neverTrailer(name string) bool {
 	return name == "Content-Length" || name == "Transfer-Encoding" || name == "Trailer"

@@ -18,22 +18,22 @@ import (
 
 // Scope returns the caller that a key belongs to, such as the tenant of the verified credentials.
 // Two callers with equal keys share no record if their scopes differ. If Scope returns an error,
-// the response is 401 without WWW-Authenticate. Let authentication in front of Idempotent refuse
+// the response is 401 without WWW-Authenticate. Let authentication in front of Idempotent answer
 // such a request, or set the header in IdempotentOptions.Problem. If the scope is empty, the
 // response is 500, because an empty scope would mix callers.
 type Scope func(*http.Request) (string, error)
 
 // Idempotent returns a middleware that runs the handler once for each Idempotency-Key. It panics if
-// locks or scope is nil, or if [IdempotentOptions.Validate] refuses o.
+// locks or scope is nil, or if [IdempotentOptions.Validate] returns an error.
 //
 //	request                                          response
-//	first with its key                               that of the handler, recorded before it is sent
+//	first with its key                               the handler's, recorded before it is sent
 //	key is held by another run                       waits up to Terms.Wait, then 409 with Retry-After
 //	the same, and Terms.MaxWaiting requests wait     409 with Retry-After at once
 //	key is done                                      the recorded one, with Idempotent-Replayed: true
 //	key was used for another request                 422
 //	key is done, response was too large or streamed  409
-//	the handler called guard.Ticket                  that of the handler, with Retry-After, until the adopter ends
+//	the handler called guard.Ticket                  the handler's, with Retry-After, until the adopter ends
 //	key is abandoned, with guard.AtMostOnce          409
 //	no key, a malformed key, or two headers          400
 //	Scope returns an error                           401
@@ -43,7 +43,7 @@ type Scope func(*http.Request) (string, error)
 //	Redis unavailable, locks closed, ctx ended       503 with Retry-After
 //	body was read before, Idempotent inside itself   500
 //	record does not decode                           500
-//	method is not in o.Methods                       that of the handler, unguarded
+//	method is not in o.Methods                       the handler's, unguarded
 //
 // The responses of this package are problems of RFC 9457. Each kind has its own Type. A response
 // that is not recorded (see Store) releases the key, or leaves it abandoned after a takeover. A
@@ -78,7 +78,7 @@ type Scope func(*http.Request) (string, error)
 // Idempotent sees that it does not, the Observer gets event.Misconfigured, and slog an error,
 // once. gin, echo and fiber need an adapter, see docs/frameworks.md.
 //
-// The request's context is that of the lease. The client's disconnect does not cancel it (see
+// The request's context is the lease's context. The client's disconnect does not cancel it (see
 // o.CancelOnDisconnect). It ends before the lease can, with the same causes as under [Exclusive].
 func Idempotent(locks *lockcore.Locker, scope Scope, o IdempotentOptions) func(http.Handler) http.Handler {
 	must("Idempotent", notNil("locks", locks != nil), notNil("scope", scope != nil), o.Validate())
@@ -252,8 +252,8 @@ func (m *idempotent) run(ctx context.Context, w http.ResponseWriter, r *http.Req
 	}
 	switch {
 	case own.silent && (ctx.Err() != nil && !handedOver(ctx) || run.cut.Load()): //planted:cut-short-in-silence
-		// The handler returned without a response because its context, or that of a guard inside,
-		// ended. net/http's implicit 200 must not be recorded.
+		// The handler returned without a response because its context, or the context of a guard
+		// inside, ended. net/http's implicit 200 must not be recorded.
 		return nil, guard.Unknown(m.cutShort(context.Cause(ctx)))
 	case run.unknown.Load():
 		eachRun(w, func(outer *running) { outer.unknown.Store(true) })

@@ -88,7 +88,7 @@ func UUIDKey(key string) error {
 
 var errNoUUID = errors.New("it is not a UUID")
 
-// unquote decodes an RFC 8941 string after its first quote. It refuses parameters, because the
+// unquote decodes an RFC 8941 string after its first quote. Parameters are an error, because the
 // draft defines none.
 func unquote(s string) (string, bool) {
 	var b strings.Builder
@@ -120,8 +120,8 @@ func digest(secret []byte, scope, method, path, client string) string {
 //   - header is the value of the Idempotency-Key header, quoted or bare.
 //   - o needs the Secret of the middleware and, if it has one, its ValidKey.
 //
-// KeyOf returns an error that lists every argument that no guarded request can have. [DecodeResponse]
-// decodes the records of this package.
+// KeyOf returns an error that lists every argument that no guarded request can have.
+// [DecodeResponse] decodes the records of this package.
 func (o IdempotentOptions) KeyOf(scope, method, path, header string) (string, error) {
 	var errs []error
 	if scope == "" {
@@ -143,7 +143,7 @@ func (o IdempotentOptions) KeyOf(scope, method, path, header string) (string, er
 // running is the run of a handler under Idempotent.
 type running struct {
 	key      string
-	noEffect atomic.Bool // the handler called NoEffect, or a middleware inside refused the request
+	noEffect atomic.Bool // the handler called NoEffect, or a middleware inside answered with a problem
 	unknown  atomic.Bool // the handler called Unknown, or was interrupted under a middleware inside
 	cut      atomic.Bool // the lease of a middleware inside has ended before its handler
 }
@@ -196,7 +196,7 @@ func NoEffect(ctx context.Context) {
 // Unknown reports that the effect of the request is unknown, for example after a timeout of a
 // payment provider. The handler's response is not recorded, and the key is abandoned, like with
 // guard.Unknown. The next request takes the key over, see guard.Attempt. With guard.AtMostOnce it
-// is refused as [TypeOutcomeUnknown]. Outside of Idempotent Unknown does nothing.
+// gets [TypeOutcomeUnknown]. Outside of Idempotent Unknown does nothing.
 func Unknown(ctx context.Context) {
 	if r := runningIn(ctx); r != nil {
 		r.unknown.Store(true)

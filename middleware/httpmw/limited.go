@@ -9,9 +9,9 @@ import (
 )
 
 // Shared returns a middleware that runs any number of requests of the same key at the same time.
-// They never run beside a request or job of [Exclusive] with that key. The requests are readers,
-// see [guard.Shared]. Otherwise it behaves as Exclusive and has the same responses. It panics if
-// locks or key is nil, or if [ShareOptions.Validate] returns an error.
+// They never run while a request or job of [Exclusive] with that key runs. The requests are
+// readers, see [guard.Shared]. Otherwise it behaves as Exclusive and has the same responses. It
+// panics if locks or key is nil, or if [ShareOptions.Validate] returns an error.
 func Shared(locks *lockcore.Locker, key KeyFunc, o ShareOptions) func(http.Handler) http.Handler {
 	return newExclusive("Shared", &exclusive{locks: locks, key: key, shared: true}, o.exclusive(), o.Validate())
 }
@@ -19,9 +19,9 @@ func Shared(locks *lockcore.Locker, key KeyFunc, o ShareOptions) func(http.Handl
 // ShareOptions are the options of [Shared], [Limited] and [LimitedFunc]. The zero value is ready to
 // use.
 type ShareOptions struct {
-	// Terms are those of [ExclusiveOptions].
+	// Terms apply to each run, see [ExclusiveOptions].
 	Terms lockcore.Terms
-	// Problem is that of [ExclusiveOptions].
+	// Problem writes the responses of this package, see [ExclusiveOptions].
 	Problem func(w http.ResponseWriter, r *http.Request, p Problem)
 }
 
@@ -35,8 +35,9 @@ func (o ShareOptions) Validate() error {
 }
 
 // Limited returns a middleware that runs at most limit.N requests of the same key at the same time,
-// in all processes with the same Redis and prefix. With Terms.MinHold at most limit.N requests begin
-// within that time, which is a rate limit. [guard.Limited] documents the limit and its Weight.
+// in all processes with the same Redis and prefix. With Terms.MinHold at most limit.N requests
+// begin within that time, which is a rate limit. [guard.Limited] documents the limit and its
+// Weight.
 //
 // A request that does not fit waits up to Terms.Wait. Then it gets 429 with Retry-After. While
 // Terms.MaxWaiting requests wait, further requests get 429 at once. Otherwise Limited behaves as
@@ -49,8 +50,8 @@ func Limited(locks *lockcore.Locker, key KeyFunc, limit lockcore.Limit, o ShareO
 
 // LimitFunc returns the limit of a request, for example its tenant's. All requests of a key should
 // have the same N. It is called once per request, from several goroutines, and must not read
-// r.Body. If it returns an error or a limit that is not valid, the response is 500, and the Observer
-// gets event.NoKey.
+// r.Body. If it returns an error or a limit that is not valid, the response is 500, and the
+// Observer gets event.NoKey.
 type LimitFunc func(r *http.Request) (lockcore.Limit, error)
 
 // LimitedFunc is [Limited] with a limit that depends on the request. It panics if locks, key or

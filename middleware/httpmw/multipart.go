@@ -24,7 +24,7 @@ type cut struct {
 	digest        []byte
 }
 
-// cutMultipart reports false if contentType is not that of a multipart body, or if the body
+// cutMultipart reports false if contentType does not name a multipart body, or if the body
 // contains the boundary elsewhere than in a delimiter. Then both must be compared as they are.
 func cutMultipart(contentType, body []byte, nested int) (c cut, ok bool) {
 	const multipart = "multipart/"
@@ -33,8 +33,8 @@ func cutMultipart(contentType, body []byte, nested int) (c cut, ok bool) {
 	}
 	_, params, err := mime.ParseMediaType(string(contentType))
 	boundary := []byte(params["boundary"])
-	// If the type contains the boundary twice, it does not matter which one is cut: the other one is
-	// compared.
+	// If the type contains the boundary twice, it does not matter which one is cut: the other one
+	// is compared.
 	at := bytes.LastIndex(contentType, boundary)
 	if err != nil || len(boundary) == 0 || at < 0 { // at < 0: the boundary is escaped
 		return c, false

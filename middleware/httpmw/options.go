@@ -31,23 +31,23 @@ const (
 	StoreFinal Store = iota
 	// StoreAll records every status, also 5xx, as Stripe's API v1 does.
 	StoreAll
-	// StoreSuccess records 2xx only. So a client can correct a refused request and use the same
-	// key.
+	// StoreSuccess records 2xx only. So a client can correct its request after a 4xx and use
+	// the same key.
 	StoreSuccess
 )
 
 // IdempotentOptions are the options of [Idempotent]. The zero value is ready to use.
 type IdempotentOptions struct {
-	// Terms are those of each run:
+	// Terms apply to each run:
 	//
 	//   - Wait bounds the time that a request waits while another one of its key runs, or while
-	//     Redis is unavailable. Then the response is 409, or 503. Default: that of the Locker (2
-	//     s), or NoWait inside of Exclusive, Shared or Limited.
+	//     Redis is unavailable. Then the response is 409, or 503. Default: the Locker's Wait
+	//     (2 s), or NoWait inside of Exclusive, Shared or Limited.
 	//   - MaxHold bounds the handler. Default: 5 min. The Terms of the Locker do not change this
 	//     default.
 	//   - MaxWaiting bounds how many requests of this process wait for one key. A further request
-	//     gets 409 at once. Default: that of the Locker, or 64 if the Locker has none. 1,000,000
-	//     has no effect.
+	//     gets 409 at once. Default: the Locker's bound, or else 64. 1,000,000
+	//     means no bound.
 	//   - Name is "http" by default.
 	//   - Limit and Weight must be 0.
 	Terms lockcore.Terms
@@ -55,8 +55,8 @@ type IdempotentOptions struct {
 	// because clients must not repeat a request later.
 	Keep time.Duration
 	// Mode decides what happens to an abandoned key. A key is abandoned if the process of its run
-	// has died, for example. Default: guard.AtLeastOnce. With guard.AtMostOnce such a key is
-	// refused as [TypeOutcomeUnknown], a panic of the handler leaves the key abandoned, and a 5xx
+	// has died, for example. Default: guard.AtLeastOnce. With guard.AtMostOnce such a key
+	// gets [TypeOutcomeUnknown], a panic of the handler leaves the key abandoned, and a 5xx
 	// is recorded with every Store.
 	Mode guard.Mode
 	// Secret makes the digests of scope, key and request HMACs. Without it, a reader of Redis can
@@ -66,7 +66,7 @@ type IdempotentOptions struct {
 	// Header is the request header that contains the client's key. Default: Idempotency-Key.
 	Header string
 	// ValidKey returns an error if a client's key is not acceptable. A key must always have 1 to
-	// 255 printable ASCII characters. A request with a refused key gets 400 as [TypeKeyMalformed].
+	// 255 printable ASCII characters. A request with another key gets 400 as [TypeKeyMalformed].
 	// The error is in Problem.Err, for logs. [UUIDKey] accepts only UUIDs. Default: every key is
 	// acceptable.
 	ValidKey func(key string) error
@@ -79,8 +79,8 @@ type IdempotentOptions struct {
 	// Fingerprint returns the part of a request that must be equal when its key is used again.
 	// Otherwise the response is 422. Fingerprint must not read r.Body, because body contains all of
 	// it. The result may have any length. Only a digest of it is stored. Default: method, path,
-	// sorted query, Content-Type and body. Of a multipart body the boundary is not compared, because
-	// a client chooses a new one for a repeat; all other bytes are. A compressed body (with
+	// sorted query, Content-Type and body. Of a multipart body the boundary is not compared,
+	// because a client chooses a new one for a repeat; all other bytes are. A compressed body (with
 	// Content-Encoding) is compared as it was sent.
 	Fingerprint func(r *http.Request, body []byte) []byte
 	// Store selects the responses that are recorded. Default: StoreFinal. A response that is not
@@ -112,9 +112,9 @@ type IdempotentOptions struct {
 	// them, so code in front may compress the body. A response whose recorded headers and
 	// trailers exceed 64 KiB is not recorded, see [TypeNotReplayable].
 	OmitHeaders []string
-	// OnlyHeaders are names of headers. If set, only these headers are recorded, and
-	// Content-Type, Content-Encoding and Content-Length. Default: all except those of OmitHeaders.
-	// Only one of OnlyHeaders and OmitHeaders may be set.
+	// OnlyHeaders are names of headers. If set, only these headers are recorded, and Content-Type,
+	// Content-Encoding and Content-Length. Default: all except the list of OmitHeaders. Only one of
+	// OnlyHeaders and OmitHeaders may be set.
 	OnlyHeaders []string
 	// MaxRequest bounds the body of the request in bytes. The body is read before the handler runs.
 	// Above the bound the response is 413. Default: 1 MiB. At most 16 MiB.

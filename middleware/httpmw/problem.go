@@ -26,7 +26,7 @@ const (
 	TypeResourceUnnamed  = typeBase + "resource-unnamed"  // 400: Exclusive: KeyFunc returned no valid key
 	TypeUnauthorized     = typeBase + "unauthorized"      // 401: Scope returned an error
 	TypeInProgress       = typeBase + "in-progress"       // 409: a request with this key is running; repeat later
-	TypeBusy             = typeBase + "busy"              // 409, 423: Exclusive: another request or job has the key; repeat later
+	TypeBusy             = typeBase + "busy"              // 409, 423: Exclusive: another request or job holds the key; repeat later
 	TypeLimitReached     = typeBase + "limit-reached"     // 429: Limited: the request does not fit under the limit; repeat later
 	TypeInterrupted      = typeBase + "interrupted"       // 503: the handler ended without a response; repeat later
 	TypeOutcomeUnknown   = typeBase + "outcome-unknown"   // 409: an earlier run ended without an outcome
@@ -111,7 +111,7 @@ func refuse(w http.ResponseWriter, r *http.Request, write func(http.ResponseWrit
 	write(w, r, p)
 }
 
-// problemOf returns the problem of err. ctx is that of the request.
+// problemOf returns the problem of err. ctx is the request's context.
 func problemOf(ctx context.Context, err error) Problem {
 	p := internal
 	if i := slices.IndexFunc(problems, func(row problem) bool { return errors.Is(err, row.err) }); i >= 0 {
@@ -157,7 +157,7 @@ var (
 )
 
 // Errors of a handler that ended without a response. errUnknown is that with guard.AtMostOnce: then
-// a repetition is refused.
+// a repetition gets 409.
 var (
 	errCut     = errors.New("httpmw: the handler ended without a response")
 	errUnknown = fmt.Errorf("%w: its outcome is unknown", errCut)

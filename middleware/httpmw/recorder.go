@@ -15,12 +15,12 @@ import (
 	"time"
 )
 
-// recorder is the ResponseWriter of the handler. It hides that of the server, also from
+// recorder is the ResponseWriter of the handler. It hides the server's writer, also from
 // http.ResponseController, because a response must not be sent before it is recorded. After the
-// handler has returned, over is true. A goroutine of the handler, or a framework in front, may write
-// later. Such a write must not change a response that is being recorded. mu decides that race: a
-// write is part of the response, or it fails and late is called. Otherwise a recorder is for one
-// goroutine at a time, like any ResponseWriter.
+// handler has returned, over is true. A goroutine of the handler, or a framework in front, may
+// write later. Such a write must not change a response that is being recorded. mu decides that
+// race: a write is part of the response, or it fails and late is called. Otherwise a recorder is
+// for one goroutine at a time, like any ResponseWriter.
 type recorder struct {
 	w      http.ResponseWriter
 	run    *running

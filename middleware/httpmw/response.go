@@ -37,8 +37,8 @@ func (a *response) kept(o IdempotentOptions, before http.Header) response {
 	return response{status: a.status, header: o.kept(a.header, before), trailer: o.kept(a.trailer, nil), body: a.body}
 }
 
-// write sends a. The headers of a replace those of w with the same names. It sets no header of its
-// own, such as Content-Length: code in front may change the body, for example compress it.
+// write sends a. The headers of a replace headers of w with the same names. It sets no header of
+// its own, such as Content-Length: code in front may change the body, for example compress it.
 func (a *response) write(w http.ResponseWriter) {
 	h := w.Header()
 	maps.Copy(h, a.header)
