@@ -80,7 +80,7 @@ func work(ctx context.Context, addr string, charge func(context.Context, *asynq.
 
 // An API without a server: the second POST with the same Idempotency-Key gets the recorded response.
 func Example_http() {
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		panic(err)
 	}

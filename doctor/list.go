@@ -6,6 +6,7 @@ import (
 	"iter"
 
 	"github.com/holdfast-go/holdfast/event"
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -84,7 +85,7 @@ func List(ctx context.Context, l *lockcore.Locker, o ListOptions) iter.Seq2[Entr
 			return
 		}
 		r := backend.ListRequest{Kind: backend.Kind(o.Kind), Match: o.Match, Free: o.Free, RecordHeads: o.RecordHeads}
-		for e, err := range l.Internal().Backend.List(ctx, r) {
+		for e, err := range access.Of(l).Backend.List(ctx, r) {
 			if err != nil {
 				if end := endOf(ctx); end != nil {
 					err = end

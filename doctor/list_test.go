@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/doctor"
 	"github.com/holdfast-go/holdfast/event"
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
@@ -64,7 +65,7 @@ func TestList(t *testing.T) {
 			left, _, err := l.Claim(ctx, "left", lockcore.Claim{})
 			ok(t, err)
 			ok(t, left.Abandon(ctx))
-			b := l.Internal().Backend
+			b := access.Of(l).Backend
 			parkedOn := b.Key(backend.KindExclusive, "account:42")
 			_, err = b.Park(ctx, backend.ParkRequest{Key: &parkedOn, Entry: "eu/default/7", Most: 10, Keep: time.Minute})
 			ok(t, err)

@@ -18,7 +18,7 @@ import (
 // and never refuses a reader because of another reader. For the same reason it does not distinguish
 // two permits of guard.Limited. Writes that must not overlap need guard.Exclusive.
 func ExampleMemory_lateCacheFill() {
-	locks, err := lockcore.NewMemory(lockcore.Options{}) // several processes: lockcore.New and fence.Redis
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{}) // several processes: lockcore.New and fence.Redis
 	if err != nil {
 		panic(err)
 	}

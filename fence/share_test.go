@@ -97,7 +97,7 @@ func TestSharedLateCacheFill(t *testing.T) {
 // in any order.
 // Shows: S6
 func TestPermitsOfOnePhase(t *testing.T) {
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -77,7 +77,7 @@ func TestAllPairs(t *testing.T) {
 		wg.Wait()
 	}
 	t.Run("memory", func(t *testing.T) {
-		locks, err := lockcore.NewMemory(lockcore.Options{})
+		locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

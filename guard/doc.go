@@ -16,7 +16,7 @@
 //
 //	func main() {
 //		ctx := context.Background()
-//		locks, err := lockcore.NewMemory(lockcore.Options{})
+//		locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 //		if err != nil {
 //			panic(err)
 //		}

@@ -11,7 +11,7 @@ import (
 // The program in the documentation of the package.
 func Example() {
 	ctx := context.Background()
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		panic(err)
 	}

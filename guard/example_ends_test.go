@@ -14,7 +14,7 @@ import (
 // the handler returns.
 func ExampleExclusive_maxHold() {
 	ctx := context.Background()
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		panic(err)
 	}
@@ -36,7 +36,7 @@ func ExampleExclusive_maxHold() {
 // hangs sooner than MaxHold does.
 func ExampleBeat() {
 	ctx := context.Background()
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		panic(err)
 	}

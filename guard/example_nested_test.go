@@ -13,7 +13,7 @@ import (
 // Goroutines that use the handler's ctx exclude each other on the handler's key, without a command.
 // They do not exclude the handler's own code, so the handler waits for them.
 func ExampleExclusive_fanOut() {
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		panic(err)
 	}
@@ -42,7 +42,7 @@ func ExampleExclusive_fanOut() {
 // Mistake: the code inside a nested call uses the ctx of the handler around it. It waits for its
 // own caller until Wait is over.
 func ExampleExclusive_capturedContext_incorrect() {
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		panic(err)
 	}
@@ -66,7 +66,7 @@ func ExampleExclusive_capturedContext_incorrect() {
 // Mistake: a call inside the handler does not use the handler's ctx. It waits for its own caller
 // until Wait is over. With Forever it does not return.
 func ExampleExclusive_forgottenContext_incorrect() {
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		panic(err)
 	}
@@ -89,7 +89,7 @@ func ExampleExclusive_forgottenContext_incorrect() {
 // payment that waits for its account has not begun.
 func ExampleOnce_insideExclusive() {
 	ctx := context.Background()
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		panic(err)
 	}
@@ -119,7 +119,7 @@ func ExampleOnce_insideExclusive() {
 // begin, and that is recorded as the outcome of the payment. Nest Exclusive outside.
 func ExampleOnce_outsideExclusive_incorrect() {
 	ctx := context.Background()
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		panic(err)
 	}

@@ -13,7 +13,7 @@ import (
 
 // Two readers run at the same time. A writer runs alone. A reader cannot become the writer.
 func ExampleShared() {
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		panic(err)
 	}
@@ -55,7 +55,7 @@ func ExampleShared() {
 
 // At most three calls to a partner run at the same time, in all processes.
 func ExampleLimited() {
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		panic(err)
 	}

@@ -18,7 +18,7 @@ import (
 // If a segment is empty, it goes on to the next one. examples/stripes is a complete program.
 func ExampleExclusive_stripes() {
 	const segments, tries = 120, 3
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		panic(err)
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 func ExampleExclusive() {
-	locks, err := lockcore.NewMemory(lockcore.Options{}) // with several instances: lockcore.New
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{}) // with several instances: lockcore.New
 	if err != nil {
 		panic(err)
 	}
@@ -38,7 +38,7 @@ func ExampleExclusive() {
 // A call with NoWait returns a BusyError at once.
 func ExampleExclusive_busy() {
 	ctx := context.Background()
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		panic(err)
 	}
@@ -56,7 +56,7 @@ func ExampleExclusive_busy() {
 // Mistake: a goroutine uses the handler's ctx after the handler has returned. It no longer holds
 // the key. It needs the ctx of guard.Detach, and must acquire the key itself.
 func ExampleExclusive_leakedContext_incorrect() {
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		panic(err)
 	}
@@ -73,7 +73,7 @@ func ExampleExclusive_leakedContext_incorrect() {
 }
 
 func ExampleOnce() {
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		panic(err)
 	}
@@ -92,7 +92,7 @@ func ExampleOnce() {
 
 // A failed run is not recorded, so the next call runs. A final error is recorded and replayed.
 func ExampleFinal() {
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		panic(err)
 	}
@@ -112,7 +112,7 @@ func ExampleFinal() {
 
 // A handler gets its hold without repeating the key.
 func ExampleCurrent() {
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		panic(err)
 	}
@@ -128,7 +128,7 @@ func ExampleCurrent() {
 
 // The resource compares fencing tokens, and refuses a write of an earlier holder.
 func ExampleToken() {
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		panic(err)
 	}
@@ -156,7 +156,7 @@ func ExampleToken() {
 // A transfer holds both accounts. Two opposite transfers do not deadlock, and each key has its own
 // token.
 func ExampleExclusiveAll() {
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		panic(err)
 	}

@@ -12,7 +12,7 @@ import (
 // A handler begins the work, and another process ends it. The key stays held meanwhile.
 func ExampleTicket() {
 	ctx := context.Background()
-	locks, err := lockcore.NewMemory(lockcore.Options{}) // with several processes: lockcore.New
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{}) // with several processes: lockcore.New
 	if err != nil {
 		panic(err)
 	}

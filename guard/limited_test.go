@@ -12,7 +12,7 @@ import (
 
 // A limit that is not valid is an error that names field, value and bound, and no handler runs.
 func TestSharedBadTerms(t *testing.T) {
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

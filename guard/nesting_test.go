@@ -183,7 +183,7 @@ func TestOnceRecordsARefusalInside(t *testing.T) {
 			return guard.Exclusive(ctx, f.locks, "k", noWait, nothing)
 		},
 		"closed": func(ctx context.Context, _ *fixture) error {
-			closed, err := lockcore.NewMemory(lockcore.Options{})
+			closed, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 			if err == nil {
 				err = closed.Close(ctx)
 			}

@@ -251,7 +251,7 @@ func OnceValue[T any](ctx context.Context, locks *lockcore.Locker, key string, o
 	}
 	if rec != nil {
 		if differ(o.reported(), stored.fingerprint) { //planted:payload-differs
-			locks.Internal().Report(ctx, event.PayloadDiffers{Name: o.Terms.Name, Key: key})
+			access.Of(locks).Report(ctx, event.PayloadDiffers{Name: o.Terms.Name, Key: key})
 		}
 		return Result[T]{Value: stored.value, Outcome: Replayed, Attempt: rec.Attempt, Tombstone: stored.tombstone}, stored.err
 	}
@@ -304,7 +304,7 @@ func run[T any](ctx context.Context, locks *lockcore.Locker, lease *lockcore.Lea
 			}
 			lost = endOrHandedOver(ctx, lease, o, &res, &err)
 			if refused { // after the record was stored, because an Observer may panic
-				locks.Internal().Report(ctx, event.Misconfigured{Problem: refusalRecorded})
+				access.Of(locks).Report(ctx, event.Misconfigured{Problem: refusalRecorded})
 			}
 		} else {
 			endPanicked(ctx, lease, o, &res)

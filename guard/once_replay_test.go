@@ -18,7 +18,7 @@ type lossy struct {
 
 func inMemory(t *testing.T) *lockcore.Locker {
 	t.Helper()
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

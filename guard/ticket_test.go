@@ -118,7 +118,7 @@ func giver(context.Context) (string, error) { return "of the giver", nil }
 // Otherwise the guard returns HandedOver, and the ticket works.
 // Shows: T1
 func TestTicketRaces(t *testing.T) {
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 // The program in the documentation of the package.
 func Example() {
 	ctx := context.Background()
-	locks, err := lockcore.NewMemory(lockcore.Options{}) // several processes: lockcore.New
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{}) // several processes: lockcore.New
 	if err != nil {
 		panic(err)
 	}

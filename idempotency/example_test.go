@@ -15,7 +15,7 @@ import (
 // that the bank has charged nothing, and clears the key.
 func ExampleLookup() {
 	ctx := context.Background()
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		panic(err)
 	}
@@ -52,7 +52,7 @@ func ExampleLookup() {
 // A record contains a result, the text of a final error, or only that the key is done.
 func ExampleContent() {
 	ctx := context.Background()
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		panic(err)
 	}

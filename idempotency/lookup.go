@@ -47,5 +47,5 @@ func Lookup(ctx context.Context, locks *lockcore.Locker, key string) (Status, er
 //
 // Other errors come from [lockcore.Locker.Inspect].
 func Clear(ctx context.Context, locks *lockcore.Locker, key string, seen Status) error {
-	return locks.Clear(ctx, event.KindOnce, key, seen.Holding)
+	return locks.ClearIfUnchanged(ctx, event.KindOnce, key, seen.Holding)
 }

@@ -28,7 +28,7 @@ func onBackends(t *testing.T, test func(t *testing.T, l *lockcore.Locker)) {
 		})
 	})
 	t.Run("memory", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) { test(t, memoryLocker(t, lockcore.Options{})) })
+		synctest.Test(t, func(t *testing.T) { test(t, memoryLocker(t, lockcore.MemoryOptions{})) })
 	})
 }
 

@@ -18,7 +18,7 @@ func TestMinHoldForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		onRedis, _, _ := w.Locker(lockcore.Options{})
-		inMemory := memoryLocker(t, lockcore.Options{MaxBytes: 1 << 20})
+		inMemory := memoryLocker(t, lockcore.MemoryOptions{MaxBytes: 1 << 20})
 		limit := testcall.Call{Limit: lockcore.Limit{N: 5}, Terms: lockcore.Terms{MinHold: time.Second, Wait: lockcore.NoWait}}
 		users := testlevel.Pick(t, 500, 2_000, 100_000)
 		for i := range users {

@@ -13,7 +13,7 @@
 //
 //	func main() {
 //		ctx := context.Background()
-//		locks, err := lockcore.NewMemory(lockcore.Options{}) // this process only; with Redis: New
+//		locks, err := lockcore.NewMemory(lockcore.MemoryOptions{}) // this process only; with Redis: New
 //		if err != nil {
 //			log.Fatal(err)
 //		}
@@ -116,7 +116,7 @@
 //     even during a rolling deploy, or a cron job that runs on several pods.
 //   - The keys end with the process. After a restart or a crash a once key runs again, and no key
 //     is abandoned. So it does not suit payments.
-//   - Keys and records take at most Options.MaxBytes, 64 MiB by default. Beyond it a call for a new
+//   - Keys and records take at most MemoryOptions.MaxBytes, 64 MiB by default. Beyond it a call for a new
 //     key fails with ErrUnavailable, and a record that does not fit is reported as
 //     CompletionFailed.
 //   - Tokens start at the clock of the machine. They grow over a restart, unless the clock was set

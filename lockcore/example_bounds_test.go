@@ -11,7 +11,7 @@ import (
 // MaxHold bounds a hold whose handler hangs. Release then returns the reason.
 func ExampleTerms_maxHold() {
 	ctx := context.Background()
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		panic(err)
 	}
@@ -30,7 +30,7 @@ func ExampleTerms_maxHold() {
 
 // With Stall a handler must call Beat. A handler that makes no progress loses its hold.
 func ExampleBeat() {
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		panic(err)
 	}

@@ -16,7 +16,7 @@ import (
 // the Locker is in memory: its keys are in this process only.
 func openLocks(addr string) (*lockcore.Locker, func(context.Context) error, error) {
 	if addr == "" {
-		locks, err := lockcore.NewMemory(lockcore.Options{})
+		locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 		if err != nil {
 			return nil, nil, err
 		}

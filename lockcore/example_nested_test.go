@@ -10,7 +10,7 @@ import (
 
 // Two calls with the ctx of one lease: the second waits until the first is released.
 func ExampleLocker_Acquire_twice() {
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		panic(err)
 	}

@@ -33,7 +33,7 @@ func (outcomes) Traceparent(context.Context) string { return "" }
 // Package tracing has an Observer for OpenTelemetry, and package slogobs one for log records.
 func ExampleObserver() {
 	ctx := context.Background()
-	locks, err := lockcore.NewMemory(lockcore.Options{Observer: outcomes{}})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{Observer: outcomes{}})
 	if err != nil {
 		panic(err)
 	}

@@ -12,7 +12,7 @@ import (
 
 // Inspect shows the holder of a key while it runs, and its record when it is done.
 func ExampleLocker_Inspect() {
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		panic(err)
 	}
@@ -39,7 +39,7 @@ func ExampleLocker_Inspect() {
 // The order at the end of a program: stop the workers, close the Locker, close the Redis client.
 func ExampleLocker_Close() {
 	ctx := context.Background()
-	locks, err := lockcore.NewMemory(lockcore.Options{}) // with Redis: New(rdb, ...)
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{}) // with Redis: New(rdb, ...)
 	if err != nil {
 		panic(err)
 	}
@@ -66,7 +66,7 @@ func ExampleLocker_Close() {
 // When its ctx ends, Close stops waiting for the handlers. It cancels them, and frees no key under
 // them: the lease expires.
 func ExampleLocker_Close_handlerHangs() {
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		panic(err)
 	}

@@ -10,7 +10,7 @@ import (
 
 func Example() {
 	ctx := context.Background()
-	locks, err := lockcore.NewMemory(lockcore.Options{}) // this process only; with Redis: New
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{}) // this process only; with Redis: New
 	if err != nil {
 		log.Fatal(err)
 	}

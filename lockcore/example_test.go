@@ -11,7 +11,7 @@ import (
 
 func ExampleLocker_Acquire() {
 	ctx := context.Background()
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		panic(err)
 	}
@@ -34,7 +34,7 @@ func ExampleLocker_Acquire() {
 // The second call for the same key gets the record of the first run.
 func ExampleLocker_Claim() {
 	ctx := context.Background()
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		panic(err)
 	}
@@ -57,7 +57,7 @@ func ExampleLocker_Claim() {
 
 // An operator finds the holder of a key, and revokes its hold.
 func ExampleLocker_Revoke() {
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		panic(err)
 	}

@@ -12,7 +12,7 @@ import (
 // A hold over several requests: the first request hands it over, and the second one adopts it.
 func ExampleLease_Ticket() {
 	ctx := context.Background()
-	locks, err := lockcore.NewMemory(lockcore.Options{}) // with several processes: New
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{}) // with several processes: New
 	if err != nil {
 		panic(err)
 	}

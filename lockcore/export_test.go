@@ -22,7 +22,7 @@ func NewSpace() (func(Options) (*Locker, error), error) {
 		return nil, err
 	}
 	return func(o Options) (*Locker, error) {
-		return newLocker(o, func(common backend.Options) (backend.Backend, error) {
+		return newLocker(o.Terms, o.Observer, func(common backend.Options) (backend.Backend, error) {
 			return memory.New(memory.Options{Options: common, Space: space})
 		})
 	}, nil

@@ -37,7 +37,7 @@ func (h *hangs) Traceparent(context.Context) string {
 func TestRenewalHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &hangs{free: make(chan struct{})}
-		l, err := lockcore.NewMemory(lockcore.Options{Observer: o})
+		l, err := lockcore.NewMemory(lockcore.MemoryOptions{Observer: o})
 		ok(t, err)
 		first, err := l.Acquire(t.Context(), "k", noWait)
 		ok(t, err)
@@ -80,7 +80,7 @@ func (b badValue) Value(key any) any {
 // Release, and the waiters continue.
 func TestReleaseNextPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := memoryLocker(t, lockcore.Options{})
+		l := memoryLocker(t, lockcore.MemoryOptions{})
 		held, err := l.Acquire(t.Context(), "k", noWait)
 		ok(t, err)
 		time.Sleep(20 * time.Millisecond) // the batch has ended

@@ -171,25 +171,28 @@ func (l *Locker) Revoke(ctx context.Context, kind event.Kind, key string) error 
 // Clear forgets that a key is done, abandoned or cooling, so that it can run again. It is for
 // operators, because the forgotten run may have had its effect. If the key is held, Clear changes
 // nothing and returns an error that satisfies ErrBusy, but is not a *BusyError. The other errors
-// are those of Inspect.
-//
-// With seen, a result of Inspect, Clear acts only if no run of the key has begun or been completed
-// since. Otherwise it changes nothing and returns an error that satisfies ErrChanged. For a key
+// are those of Inspect. [Locker.ClearIfUnchanged] acts only if the key is as you have seen it.
+func (l *Locker) Clear(ctx context.Context, kind event.Kind, key string) error {
+	return l.clear(ctx, kind, key, backend.ClearRequest{})
+}
+
+// ClearIfUnchanged is Clear if no run of the key has begun or been completed since seen, a result of
+// Inspect. Otherwise it changes nothing and returns an error that satisfies ErrChanged. For a key
 // whose data cannot be read, pass the zero Holding, which Inspect returns with ErrRecord.
-func (l *Locker) Clear(ctx context.Context, kind event.Kind, key string, seen ...Holding) error {
+func (l *Locker) ClearIfUnchanged(ctx context.Context, kind event.Kind, key string, seen Holding) error {
+	r := backend.ClearRequest{Condition: backend.ClearIfSame, Token: seen.Token, Done: seen.State == StateDone}
+	if seen.State == "" {
+		r = backend.ClearRequest{Condition: backend.ClearIfUnreadable}
+	}
+	return l.clear(ctx, kind, key, r)
+}
+
+func (l *Locker) clear(ctx context.Context, kind event.Kind, key string, r backend.ClearRequest) error {
 	k, err := l.operatorKey(ctx, kind, key)
 	if err != nil {
 		return err
 	}
-	r := backend.ClearRequest{Key: &k}
-	switch {
-	case len(seen) > 1:
-		return fmt.Errorf("lockcore: Clear: %d Holdings are given, must be at most 1", len(seen))
-	case len(seen) == 1 && seen[0].State == "":
-		r.Condition = backend.ClearIfUnreadable
-	case len(seen) == 1:
-		r.Condition, r.Token, r.Done = backend.ClearIfSame, seen[0].Token, seen[0].State == StateDone
-	}
+	r.Key = &k
 	reply, err := l.backend.Clear(ctx, r)
 	switch {
 	case err != nil:

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/event"
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -15,7 +16,7 @@ func TestInspectParked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		onRedis, _, _ := w.Locker(lockcore.Options{})
-		for name, l := range map[string]*lockcore.Locker{"redis": onRedis, "memory": memoryLocker(t, lockcore.Options{})} {
+		for name, l := range map[string]*lockcore.Locker{"redis": onRedis, "memory": memoryLocker(t, lockcore.MemoryOptions{})} {
 			inspect := func(kind event.Kind, want lockcore.Holding) {
 				t.Helper()
 				h, err := l.Inspect(t.Context(), kind, "k")
@@ -24,7 +25,7 @@ func TestInspectParked(t *testing.T) {
 				}
 			}
 			le := w.Must(l.Acquire(t.Context(), "k", noWait))
-			b := l.Internal().Backend
+			b := access.Of(l).Backend
 			key := b.Key(backend.KindExclusive, "k")
 			for _, entry := range []string{"eu/default/2", "eu/default/1"} {
 				if r, err := b.Park(t.Context(), backend.ParkRequest{Key: &key, Entry: entry, Most: 10, Keep: time.Hour}); err != nil || r.Outcome != backend.Parked {

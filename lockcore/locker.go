@@ -31,7 +31,7 @@ const (
 	maxPending   = 4096 // completions that are retried at the same time; one more fails at once
 )
 
-// Options of a Locker. The zero value is ready to use.
+// Options of [New]. The zero value is ready to use.
 type Options struct {
 	// Prefix begins the name of every key in Redis. Default "holdfast". At most 64 printable ASCII
 	// characters without spaces and braces. Lockers exclude each other only under the same prefix.
@@ -57,15 +57,10 @@ type Options struct {
 	// ReplicaAcks makes a grant count only when replicas have acknowledged it. Default: it counts
 	// when the primary has it. New refuses it with a wrapper, which may be a cluster.
 	ReplicaAcks ReplicaAcks
-	// MaxBytes bounds the keys and records of NewMemory. Default 64 MiB. At least 1 KiB. New
-	// refuses it. Beyond the bound, until keys expire:
-	//
-	//   - A call for a new key fails with ErrUnavailable.
-	//   - A record that does not fit is reported as CompletionFailed.
-	MaxBytes int64
 }
 
-// Validate reports every problem of o at once.
+// Validate reports every problem of o at once. Each message names the field, its value and the
+// bound.
 func (o Options) Validate() error {
 	return errtext.Join(checkPrefix(o.Prefix), o.Terms.Validate(), o.ReplicaAcks.validate())
 }
@@ -114,15 +109,12 @@ type Locker struct {
 }
 
 // newLocker returns a Locker on the backend that open returns.
-func newLocker(o Options, open func(backend.Options) (backend.Backend, error)) (*Locker, error) {
-	if err := o.Validate(); err != nil {
-		return nil, err
-	}
+func newLocker(t Terms, o event.Observer, open func(backend.Options) (backend.Backend, error)) (*Locker, error) {
 	l := &Locker{
-		id: uuid.NewString(), terms: o.Terms, observer: o.Observer, closing: make(chan struct{}), grants: map[string]*grant{},
+		id: uuid.NewString(), terms: t, observer: o, closing: make(chan struct{}), grants: map[string]*grant{},
 	}
 	common := backend.Options{Locker: l.id, Closing: l.closing, CleanupsFailed: l.cleanupsFailed}
-	if o.Observer != nil {
+	if o != nil {
 		common.Grouped = l.grouped
 	}
 	b, err := open(common)

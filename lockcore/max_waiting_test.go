@@ -83,7 +83,7 @@ func wantRefused(t *testing.T, err error, waiting int) {
 // onBoth runs test with a Locker in memory and one on Redis. It sends no commands in between.
 func onBoth(t *testing.T, test func(t *testing.T, l *lockcore.Locker)) {
 	t.Helper()
-	inTime(t, "memory", func(t *testing.T) { test(t, memoryLocker(t, lockcore.Options{})) })
+	inTime(t, "memory", func(t *testing.T) { test(t, memoryLocker(t, lockcore.MemoryOptions{})) })
 	inTime(t, "redis", func(t *testing.T) {
 		l, _, _ := newWorld(t).Locker(lockcore.Options{})
 		test(t, l)
@@ -129,7 +129,7 @@ func TestMaxWaiting(t *testing.T) {
 // because of it. Zero means the value of the Locker.
 func TestMaxWaitingOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := memoryLocker(t, lockcore.Options{Terms: lockcore.Terms{MaxWaiting: 1}})
+		l := memoryLocker(t, lockcore.MemoryOptions{Terms: lockcore.Terms{MaxWaiting: 1}})
 		le, err := l.Acquire(t.Context(), "k", noWait)
 		ok(t, err)
 		c := newCrowd(t, l)
@@ -359,7 +359,7 @@ func TestMaxWaitingMismatch(t *testing.T) {
 // the key, and is checked then.
 func TestMaxWaitingNested(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := memoryLocker(t, lockcore.Options{Terms: lockcore.Terms{MaxWaiting: 1}})
+		l := memoryLocker(t, lockcore.MemoryOptions{Terms: lockcore.Terms{MaxWaiting: 1}})
 		outer, err := l.Acquire(t.Context(), "k", noWait)
 		ok(t, err)
 		inner, err := l.Acquire(outer.Context(), "k", noWait)
@@ -418,7 +418,7 @@ func TestMaxWaitingEvents(t *testing.T) {
 func TestMaxWaitingRace(t *testing.T) {
 	const places = 5
 	o := lockcore.Options{Observer: queueBound(t, places), Terms: lockcore.Terms{Wait: lockcore.Forever, MaxWaiting: places}}
-	raceForPlaces(t, places, memoryLocker(t, o))
+	raceForPlaces(t, places, memoryLocker(t, lockcore.MemoryOptions{Terms: o.Terms, Observer: o.Observer}))
 }
 
 // TestMaxWaitingRaceReal is TestMaxWaitingRace with two Lockers on a real server.

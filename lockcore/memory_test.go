@@ -47,7 +47,7 @@ func TestMemoryLease(t *testing.T) {
 // A hand-off in a process allocates four times: the call, the hold, and its ctx twice.
 func TestMemoryHandOff(t *testing.T) {
 	unlessInflated(t)
-	l := memoryLocker(t, lockcore.Options{})
+	l := memoryLocker(t, lockcore.MemoryOptions{})
 	const callers, each = 2, 5000
 	allocs := testing.AllocsPerRun(1, func() { // on one processor, so each caller waits while the other one yields
 		var wg sync.WaitGroup

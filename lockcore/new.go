@@ -5,9 +5,11 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/backend/memory"
 	"github.com/holdfast-go/holdfast/internal/backend/redis"
+	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
 // New returns a Locker on rdb: a *redis.Client, a *redis.ClusterClient or any other
@@ -36,10 +38,10 @@ import (
 // The exceptions are a failover client (Sentinel), which is a *redis.Client too, and a wrapper. The
 // Locker uses such a client as it is: do not share it with other code.
 func New(rdb goredis.UniversalClient, o Options) (*Locker, error) {
-	if o.MaxBytes != 0 {
-		return nil, fmt.Errorf("lockcore: New: Options.MaxBytes is %d, must be 0: only NewMemory has that bound", o.MaxBytes)
+	if err := o.Validate(); err != nil {
+		return nil, err
 	}
-	return newLocker(o, func(common backend.Options) (backend.Backend, error) {
+	return newLocker(o.Terms, o.Observer, func(common backend.Options) (backend.Backend, error) {
 		acks := redis.Acks(o.ReplicaAcks.withDefaults())
 		b, err := redis.New(rdb, redis.Options{Options: common, Prefix: o.Prefix, NoGroups: o.NoGroups, Acks: acks})
 		if err != nil {
@@ -47,6 +49,30 @@ func New(rdb goredis.UniversalClient, o Options) (*Locker, error) {
 		}
 		return b, nil
 	})
+}
+
+// MemoryOptions are the options of [NewMemory]. The zero value is ready to use.
+type MemoryOptions struct {
+	// Terms are the defaults for the Terms of each call.
+	Terms Terms
+	// Observer receives the events. Default: none.
+	Observer event.Observer
+	// MaxBytes bounds the keys and records. Default: 64 MiB. At least 1 KiB. Beyond the bound, until
+	// keys expire:
+	//
+	//   - A call for a new key fails with ErrUnavailable.
+	//   - A record that does not fit is reported as CompletionFailed.
+	MaxBytes int64
+}
+
+// Validate reports every problem of o at once. Each message names the field, its value and the
+// bound.
+func (o MemoryOptions) Validate() error {
+	var size error
+	if o.MaxBytes != 0 && o.MaxBytes < memory.MinBytes {
+		size = fmt.Errorf("lockcore: MemoryOptions.MaxBytes is %d, must be at least %d", o.MaxBytes, memory.MinBytes)
+	}
+	return errtext.Join(o.Terms.Validate(), size)
 }
 
 // NewMemory returns a Locker whose keys are in this process only. It is for development, tests and
@@ -57,15 +83,14 @@ func New(rdb goredis.UniversalClient, o Options) (*Locker, error) {
 //     no abandoned key.
 //   - Tokens start at the clock of the machine, so they grow over a restart unless the clock was
 //     set back.
-//   - Keys and records take at most Options.MaxBytes.
+//   - Keys and records take at most o.MaxBytes.
 //
-// NewMemory returns an error if o is not valid, or if o.ReplicaAcks is set: memory has no replicas.
-// Prefix and NoGroups have no effect.
-func NewMemory(o Options) (*Locker, error) {
-	if o.ReplicaAcks.N != 0 {
-		return nil, fmt.Errorf("lockcore: NewMemory: ReplicaAcks.N is %d, must be 0: memory has no replicas", o.ReplicaAcks.N)
+// NewMemory returns an error if o is not valid.
+func NewMemory(o MemoryOptions) (*Locker, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
 	}
-	return newLocker(o, func(common backend.Options) (backend.Backend, error) {
+	return newLocker(o.Terms, o.Observer, func(common backend.Options) (backend.Backend, error) {
 		b, err := memory.New(memory.Options{Options: common, MaxBytes: o.MaxBytes})
 		if err != nil {
 			return nil, err

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-func memoryLocker(t *testing.T, o lockcore.Options) *lockcore.Locker {
+func memoryLocker(t *testing.T, o lockcore.MemoryOptions) *lockcore.Locker {
 	t.Helper()
 	l, err := lockcore.NewMemory(o)
 	ok(t, err)
@@ -32,7 +32,7 @@ func memoryLocker(t *testing.T, o lockcore.Options) *lockcore.Locker {
 // Shows: M3
 func TestNewMemoryExclusive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := memoryLocker(t, lockcore.Options{})
+		l := memoryLocker(t, lockcore.MemoryOptions{})
 		first, err := l.Acquire(t.Context(), "k", noWait)
 		ok(t, err)
 		time.Sleep(10 * time.Minute) // 20 times the lease
@@ -73,7 +73,7 @@ func TestNewMemoryExclusive(t *testing.T) {
 // Shows: M3
 func TestNewMemoryOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := memoryLocker(t, lockcore.Options{})
+		l := memoryLocker(t, lockcore.MemoryOptions{})
 		le, _, err := l.Claim(t.Context(), "k", lockcore.Claim{})
 		ok(t, err)
 		ok(t, le.Abandon(t.Context()))
@@ -103,7 +103,7 @@ func TestNewMemoryOnce(t *testing.T) {
 // Shows: M6
 func TestNewMemoryMaxBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := memoryLocker(t, lockcore.Options{MaxBytes: 4 << 10})
+		l := memoryLocker(t, lockcore.MemoryOptions{MaxBytes: 4 << 10})
 		var held []*lockcore.Lease
 		var full error
 		for i := 0; full == nil && i < 100; i++ {
@@ -127,7 +127,7 @@ func TestNewMemoryMaxBytes(t *testing.T) {
 func TestNewMemoryRecordTooLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		heard := new(locktest.Recorder)
-		l := memoryLocker(t, lockcore.Options{MaxBytes: 4 << 10, Observer: heard})
+		l := memoryLocker(t, lockcore.MemoryOptions{MaxBytes: 4 << 10, Observer: heard})
 		le, _, err := l.Claim(t.Context(), "once", lockcore.Claim{})
 		ok(t, err)
 		ok(t, le.Complete(t.Context(), make([]byte, 64<<10), time.Hour))
@@ -153,7 +153,7 @@ func TestNewMemoryRecordTooLarge(t *testing.T) {
 // Shows: M6
 func TestNewMemoryMakesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := memoryLocker(t, lockcore.Options{MaxBytes: 64 << 10})
+		l := memoryLocker(t, lockcore.MemoryOptions{MaxBytes: 64 << 10})
 		use := func(n int) error {
 			le, err := l.Acquire(t.Context(), fmt.Sprint("account:", n), noWait)
 			if err != nil {
@@ -172,16 +172,16 @@ func TestNewMemoryMakesRoom(t *testing.T) {
 	})
 }
 
-// NewMemory refuses options that its backend does not support. String names the backend.
+// NewMemory returns an error for options that are not valid. String names the backend.
 func TestNewMemoryOptions(t *testing.T) {
-	for want, o := range map[string]lockcore.Options{
-		"ReplicaAcks.N is 1": {ReplicaAcks: lockcore.ReplicaAcks{N: 1}}, "MaxBytes is 7": {MaxBytes: 7}, "MaxBytes is -1": {MaxBytes: -1},
+	for want, o := range map[string]lockcore.MemoryOptions{
+		"Terms.Lease is 1ns": {Terms: lockcore.Terms{Lease: 1}}, "MaxBytes is 7": {MaxBytes: 7}, "MaxBytes is -1": {MaxBytes: -1},
 	} {
 		if _, err := lockcore.NewMemory(o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("NewMemory(%+v): %v, want %q", o, err, want)
 		}
 	}
-	l := memoryLocker(t, lockcore.Options{})
+	l := memoryLocker(t, lockcore.MemoryOptions{})
 	if s := l.String(); !strings.Contains(s, "this process only") || !strings.Contains(s, l.ID()) {
 		t.Error(s)
 	}

@@ -134,7 +134,7 @@ func TestShares(t *testing.T) {
 // limit or a greater weight. Other calls are nested, with the same token.
 // Shows: S8
 func TestSharesUpgrade(t *testing.T) {
-	l, err := lockcore.NewMemory(lockcore.Options{})
+	l, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -498,7 +498,7 @@ func TestShareWriterWaits(t *testing.T) {
 // joined one.
 func TestShareClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := lockcore.NewMemory(lockcore.Options{})
+		l, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -410,7 +410,7 @@ func TestTicketForged(t *testing.T) {
 // TicketKey returns an error, or a valid kind and key, for any text.
 // Shows: T6
 func FuzzTicket(f *testing.F) {
-	l, err := lockcore.NewMemory(lockcore.Options{})
+	l, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -522,7 +522,7 @@ func TestTicketRaces(t *testing.T) {
 	}
 	for name, rival := range rivals {
 		t.Run(name, func(t *testing.T) {
-			l, err := lockcore.NewMemory(lockcore.Options{})
+			l, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 			ok(t, err)
 			defer func() { ok(t, l.Close(context.Background())) }()
 			for range testlevel.Pick(t, 300, 3000, 30_000) {

@@ -18,7 +18,7 @@ import (
 func TestWaitEnds(t *testing.T) {
 	testlevel.InMemory(t)
 	synctest.Test(t, func(t *testing.T) {
-		l := memoryLocker(t, lockcore.Options{})
+		l := memoryLocker(t, lockcore.MemoryOptions{})
 		le, err := l.Acquire(t.Context(), "k", lockcore.Terms{})
 		ok(t, err)
 		var calls sync.WaitGroup
@@ -48,7 +48,7 @@ func TestWaitEndsAtTurn(t *testing.T) {
 	testlevel.InMemory(t)
 	for range 50 {
 		synctest.Test(t, func(t *testing.T) {
-			l := memoryLocker(t, lockcore.Options{})
+			l := memoryLocker(t, lockcore.MemoryOptions{})
 			le, err := l.Acquire(t.Context(), "k", lockcore.Terms{})
 			ok(t, err)
 			var calls sync.WaitGroup
@@ -79,7 +79,7 @@ func TestWaitEndsAtTurn(t *testing.T) {
 func TestWaitEndsByClose(t *testing.T) {
 	testlevel.InMemory(t)
 	for range 20 {
-		l := memoryLocker(t, lockcore.Options{})
+		l := memoryLocker(t, lockcore.MemoryOptions{})
 		le, err := l.Acquire(t.Context(), "k", lockcore.Terms{})
 		ok(t, err)
 		var calls sync.WaitGroup

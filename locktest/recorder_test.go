@@ -15,7 +15,7 @@ import (
 // A call that does not wait is refused while another call has the key, and reports who has it.
 func ExampleRecorder() {
 	rec := new(locktest.Recorder)
-	locks, err := lockcore.NewMemory(lockcore.Options{Observer: rec})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{Observer: rec})
 	if err != nil {
 		panic(err)
 	}

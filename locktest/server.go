@@ -9,6 +9,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest/pipe"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -22,15 +23,16 @@ const closeTime = time.Second
 // each other, and for faults.
 func New(tb testing.TB) *lockcore.Locker {
 	tb.Helper()
-	return open(tb, lockcore.Options{}, lockcore.NewMemory)
+	return open(tb, nil, func(o event.Observer) (*lockcore.Locker, error) {
+		return lockcore.NewMemory(lockcore.MemoryOptions{Observer: o})
+	})
 }
 
 // open makes a Locker that is closed when the test ends.
-func open(tb testing.TB, o lockcore.Options, newLocker func(lockcore.Options) (*lockcore.Locker, error)) *lockcore.Locker {
+func open(tb testing.TB, next event.Observer, newLocker func(event.Observer) (*lockcore.Locker, error)) *lockcore.Locker {
 	tb.Helper()
-	leases := &unreleased{next: o.Observer, calls: map[*call]bool{}}
-	o.Observer = leases
-	locks, err := newLocker(o)
+	leases := &unreleased{next: next, calls: map[*call]bool{}}
+	locks, err := newLocker(leases)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -75,5 +77,8 @@ func (s *Server) Locker(o lockcore.Options, faults ...*Faults) *lockcore.Locker 
 	}
 	rdb := redis.NewClient(co)
 	s.tb.Cleanup(func() { _ = rdb.Close() }) // the Locker is closed before
-	return open(s.tb, o, func(o lockcore.Options) (*lockcore.Locker, error) { return lockcore.New(rdb, o) })
+	return open(s.tb, o.Observer, func(leases event.Observer) (*lockcore.Locker, error) {
+		o.Observer = leases
+		return lockcore.New(rdb, o)
+	})
 }

@@ -23,7 +23,7 @@
 //		if err != nil {
 //			panic(err)
 //		}
-//		locks, err := lockcore.NewMemory(lockcore.Options{Observer: observer})
+//		locks, err := lockcore.NewMemory(lockcore.MemoryOptions{Observer: observer})
 //		if err != nil {
 //			panic(err)
 //		}

@@ -20,7 +20,7 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	locks, err := lockcore.NewMemory(lockcore.Options{Observer: observer})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{Observer: observer})
 	if err != nil {
 		panic(err)
 	}

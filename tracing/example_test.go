@@ -22,7 +22,7 @@ func Example_outcome() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	locks, err := lockcore.NewMemory(lockcore.Options{Observer: observer})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{Observer: observer})
 	if err != nil {
 		log.Fatal(err)
 	}

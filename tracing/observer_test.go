@@ -220,7 +220,7 @@ func TestASpanTellsTheWholeRun(t *testing.T) {
 // process would add time series.
 func TestSpanNamesBackendAndLocker(t *testing.T) {
 	r := newRig(t, tracing.Options{})
-	l, err := lockcore.NewMemory(lockcore.Options{Observer: r})
+	l, err := lockcore.NewMemory(lockcore.MemoryOptions{Observer: r})
 	if err != nil {
 		t.Fatal(err)
 	}

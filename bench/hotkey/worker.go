@@ -37,7 +37,7 @@ func NewWorker(policy, queue string, rdb redis.UniversalClient, l Load) (*Worker
 	case Wait:
 		h, cfg = exclusive(h), asynqmw.Configure(cfg)
 	case Park:
-		h, cfg = exclusive(h), asynqmw.Configure(cfg, asynqmw.Parking{Inspector: asynq.NewInspector(opt)})
+		h, cfg = exclusive(h), asynqmw.ConfigureParking(cfg, asynqmw.Parking{Inspector: asynq.NewInspector(opt)})
 	}
 	w.server, w.handler = asynq.NewServer(opt, cfg), w.delivered(h)
 	return w, nil

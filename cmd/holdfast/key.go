@@ -147,7 +147,7 @@ func (sh *shell) clear(ctx context.Context, args []string) (int, error) {
 		if err := sh.confirm(*yes, "Clear it?", "not cleared"); err != nil {
 			return exitFailed, err
 		}
-		switch err := l.Clear(ctx, k.Kind, k.Key, k.Holding); {
+		switch err := l.ClearIfUnchanged(ctx, k.Kind, k.Key, k.Holding); {
 		case errors.Is(err, lockcore.ErrChanged):
 			return refuse("changed since it was shown")
 		case errors.Is(err, lockcore.ErrBusy):
@@ -170,7 +170,7 @@ func (sh *shell) repair(ctx context.Context, l *lockcore.Locker, k keyed, proble
 	if err := sh.confirm(yes, "Clear it?", "not cleared"); err != nil {
 		return exitFailed, err
 	}
-	switch err := l.Clear(ctx, k.Kind, k.Key, lockcore.Holding{}); {
+	switch err := l.ClearIfUnchanged(ctx, k.Kind, k.Key, lockcore.Holding{}); {
 	case errors.Is(err, lockcore.ErrChanged):
 		fmt.Fprintf(sh.err, "%s has changed since it was shown: not cleared\n", oneLine(k.Key))
 		return exitProblem, nil

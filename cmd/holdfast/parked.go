@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -72,7 +73,7 @@ func (sh *shell) wake(ctx context.Context, args []string) (int, error) {
 			fmt.Fprintf(sh.err, "%s has no parked tasks: nothing to wake\n%s\n", oneLine(key), elsewhereParked(ctx, l, *once, key))
 			return exitProblem, sh.jsonIf(*asJSON, k)
 		}
-		b := l.Internal().Backend
+		b := access.Of(l).Backend
 		stored := b.Key(backend.Kind(kind), key)
 		received, err := b.CallWaker(ctx, &stored)
 		if err != nil {

@@ -22,7 +22,7 @@ import (
 // park parks entries on a key that is held.
 func park(t *testing.T, l *lockcore.Locker, kind event.Kind, name string, entries ...string) {
 	t.Helper()
-	b := l.Internal().Backend
+	b := access.Of(l).Backend
 	key := b.Key(backend.Kind(kind), name)
 	for _, entry := range entries {
 		r, err := b.Park(t.Context(), backend.ParkRequest{Key: &key, Entry: entry, Most: 10, Keep: time.Minute})
@@ -37,12 +37,12 @@ func park(t *testing.T, l *lockcore.Locker, kind event.Kind, name string, entrie
 func worker(t *testing.T, rdb redis.UniversalClient) (*lockcore.Locker, <-chan backend.Key) {
 	t.Helper()
 	l, asked := locker(t, rdb, ""), make(chan backend.Key, 10)
-	l.Internal().HandleParked(func(key backend.Key, state access.Parked) {
+	access.Of(l).HandleParked(func(key backend.Key, state access.Parked) {
 		if state == access.ParkedFree {
 			asked <- key
 		}
 	})
-	l.Internal().Subscribe(0)
+	access.Of(l).Subscribe(0)
 	return l, asked
 }
 
@@ -112,7 +112,7 @@ func TestWakeRunsTheTask(t *testing.T) {
 		ran <- time.Now()
 		return nil
 	})))
-	srv := asynq.NewServerFromRedisClient(rdb, asynqmw.Configure(asynq.Config{
+	srv := asynq.NewServerFromRedisClient(rdb, asynqmw.ConfigureParking(asynq.Config{
 		Concurrency: 1, TaskCheckInterval: 20 * time.Millisecond, LogLevel: asynq.FatalLevel,
 	}, asynqmw.Parking{Inspector: asynq.NewInspectorFromRedisClient(rdb)}))
 	ok(t, srv.Start(mux))

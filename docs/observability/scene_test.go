@@ -242,7 +242,7 @@ func (s *scene) parks() {
 		close(ran)
 		return nil
 	})))
-	cfg := asynqmw.Configure(asynq.Config{Concurrency: 1, TaskCheckInterval: time.Second, LogLevel: asynq.FatalLevel}, asynqmw.Parking{Inspector: inspector})
+	cfg := asynqmw.ConfigureParking(asynq.Config{Concurrency: 1, TaskCheckInterval: time.Second, LogLevel: asynq.FatalLevel}, asynqmw.Parking{Inspector: inspector})
 	srv := asynq.NewServerFromRedisClient(rdb, cfg)
 	if err := srv.Start(mux); err != nil {
 		s.Fatal(err)

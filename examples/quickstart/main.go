@@ -11,7 +11,7 @@ import (
 
 func main() {
 	ctx := context.Background()
-	locks, err := lockcore.NewMemory(lockcore.Options{}) // with Redis: lockcore.New(redisClient, lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{}) // with Redis: lockcore.New(redisClient, lockcore.Options{})
 	if err != nil {
 		panic(err)
 	}

@@ -39,7 +39,7 @@ func TestStale(t *testing.T) {
 
 // An order ends with the error of its ctx, and of a closed Locker.
 func TestOrderFails(t *testing.T) {
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -113,7 +113,11 @@ func takingTurns(w *worker) (asynq.Config, asynq.Handler) {
 func chargeAll(w *worker, parking ...asynqmw.Parking) (asynq.Config, asynq.Handler) {
 	account := asynqmw.Exclusive(w.locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.ExclusiveOptions{})
 	w.config.Concurrency = 6
-	return asynqmw.Configure(w.config, parking...), account(asynq.HandlerFunc(w.charge))
+	config := asynqmw.Configure(w.config)
+	if len(parking) > 0 {
+		config = asynqmw.ConfigureParking(w.config, parking[0])
+	}
+	return config, account(asynq.HandlerFunc(w.charge))
 }
 
 // Two tasks for one payment: the producer sent the second one because it got no reply to the first.

@@ -9,7 +9,11 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
-// Locker is the hidden part of a lockcore.Locker, see its method Internal.
+// Of returns the hidden part of a *lockcore.Locker. Package lockcore sets it when it is initialized,
+// so that its users see no method of that kind.
+var Of func(locks any) Locker
+
+// Locker is the hidden part of a lockcore.Locker.
 type Locker struct {
 	Backend backend.Backend
 	// Report passes a event.Event to the Observer, if there is one. A panic of the Observer

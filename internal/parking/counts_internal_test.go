@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -57,7 +58,7 @@ func TestParkingCounts(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				ctx, cancel := context.WithCancel(t.Context())
-				locks, err := lockcore.NewMemory(lockcore.Options{Observer: tt.observer})
+				locks, err := lockcore.NewMemory(lockcore.MemoryOptions{Observer: tt.observer})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -80,7 +81,7 @@ func TestParkingCounts(t *testing.T) {
 						return ran, err
 					})
 				}
-				b, key := locks.Internal().Backend, locks.Internal().Backend.Key(backend.KindExclusive, "key")
+				b, key := access.Of(locks).Backend, access.Of(locks).Backend.Key(backend.KindExclusive, "key")
 				holder := backend.AcquireRequest{Key: &key, ID: "ABCDEFGHIJKLMNOPQRSTUVWXYZ", Lease: time.Minute, Retention: time.Hour}
 				if r, err := b.Acquire(ctx, holder); err != nil || r.Outcome != backend.OutcomeGranted {
 					t.Fatal(r, err)

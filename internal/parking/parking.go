@@ -130,7 +130,7 @@ func (p *Pool) attach(locks *lockcore.Locker) *locker {
 	defer p.mu.Unlock()
 	l := p.lockers[locks]
 	if l == nil {
-		l = &locker{Locker: locks, hidden: locks.Internal()}
+		l = &locker{Locker: locks, hidden: access.Of(locks)}
 		// The Locker calls the function without a mutex. A call that comes before ctx is set waits
 		// for mu.
 		l.ctx = l.hidden.HandleParked(func(key backend.Key, state access.Parked) { p.onParked(lockKey{l, key.Kind, key.Name}, state) })

@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/parking"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -69,7 +70,7 @@ func inBubble(t *testing.T, o lockcore.Options, story func(*queue)) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &queue{T: t, heard: new(locktest.Recorder), terms: parkAtOnce, kind: event.KindExclusive, tasks: map[string]*task{}}
 		o.Observer = event.Join(q.heard, o.Observer)
-		locks, err := lockcore.NewMemory(o)
+		locks, err := lockcore.NewMemory(lockcore.MemoryOptions{Terms: o.Terms, Observer: o.Observer})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -306,7 +307,7 @@ func (q *queue) inside() int {
 
 // backend returns the backend and its key.
 func (q *queue) backend(key string) (backend.Backend, *backend.Key) {
-	b := q.locks.Internal().Backend
+	b := access.Of(q.locks).Backend
 	k := b.Key(backend.Kind(q.kind), key)
 	return b, &k
 }

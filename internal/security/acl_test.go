@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/doctor"
 	"github.com/holdfast-go/holdfast/event"
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
@@ -170,7 +171,7 @@ func park(ctx context.Context, a, b *lockcore.Locker) error {
 	if err != nil {
 		return err
 	}
-	hidden := b.Internal().Backend
+	hidden := access.Of(b).Backend
 	key := hidden.Key(backend.KindExclusive, "p")
 	parked, err := hidden.Park(ctx, backend.ParkRequest{Key: &key, Entry: "1", Most: 1, Keep: time.Minute})
 	if err == nil && parked.Outcome != backend.Parked {

@@ -9,6 +9,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -34,7 +35,7 @@ func (d *decorator) archived(ctx context.Context, key string, mode guard.Mode, e
 	}
 	var text strings.Builder
 	text.WriteString("; the task is archived. If its effect is missing, clear the key")
-	if b, ok := d.locks.Internal().Backend.(interface{ Prefix() string }); ok {
+	if b, ok := access.Of(d.locks).Backend.(interface{ Prefix() string }); ok {
 		text.WriteString(" (" + clearCommand(b.Prefix(), key) + ")")
 	}
 	text.WriteString(" and run the task again")

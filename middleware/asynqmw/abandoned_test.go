@@ -50,7 +50,7 @@ func attempt(ctx context.Context, h asynq.Handler, t *asynq.Task) (err error) {
 // Shows: O5
 func TestAtMostOnceOutlivesTheRetries(t *testing.T) {
 	for name, open := range map[string]func(*testing.T) (*lockcore.Locker, error){
-		"memory": func(*testing.T) (*lockcore.Locker, error) { return lockcore.NewMemory(lockcore.Options{}) },
+		"memory": func(*testing.T) (*lockcore.Locker, error) { return lockcore.NewMemory(lockcore.MemoryOptions{}) },
 		"redis": func(t *testing.T) (*lockcore.Locker, error) {
 			return lockcore.New(redistest.Bubble(t).Client(t), lockcore.Options{})
 		},

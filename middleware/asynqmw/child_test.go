@@ -81,15 +81,17 @@ func (o order) serve(in *bufio.Scanner) error {
 			select {} // until it is killed
 		}))
 	}
-	cfg, parking := asynq.Config{Concurrency: o.Workers, LogLevel: asynq.FatalLevel}, []asynqmw.Parking(nil)
+	cfg, configure := asynq.Config{Concurrency: o.Workers, LogLevel: asynq.FatalLevel}, asynqmw.Configure
 	if o.Parks != "" {
 		cfg.Queues, cfg.TaskCheckInterval = map[string]int{o.Parks: 1}, 10*time.Millisecond
-		parking = []asynqmw.Parking{{Inspector: asynq.NewInspectorFromRedisClient(rdb)}}
+		configure = func(cfg asynq.Config) asynq.Config {
+			return asynqmw.ConfigureParking(cfg, asynqmw.Parking{Inspector: asynq.NewInspectorFromRedisClient(rdb)})
+		}
 	}
 	if o.Charges != nil {
 		cfg.Queues, cfg.TaskCheckInterval = map[string]int{o.Charges.Queue: 1}, 10*time.Millisecond
 	}
-	srv := asynq.NewServerFromRedisClient(rdb, asynqmw.Configure(cfg, parking...))
+	srv := asynq.NewServerFromRedisClient(rdb, configure(cfg))
 	in.Scan()
 	if err := srv.Start(asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		w.note(func(a *account) { a.Deliveries++ })

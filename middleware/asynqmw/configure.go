@@ -3,7 +3,6 @@ package asynqmw
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -12,8 +11,7 @@ import (
 
 // Configure returns a copy of cfg with four fields changed for the middlewares of this package. For
 // all other errors the functions that cfg had before are called, or asynq's defaults if they were
-// nil. With a [Parking], tasks wait for busy keys outside of the workers: see "Parking" in the
-// documentation of the package.
+// nil. [ConfigureParking] also keeps tasks that wait from occupying the workers.
 //
 //   - IsFailure returns false for a busy key, so that the conflict uses up no retry.
 //   - RetryDelayFunc returns lockcore.BusyError.RetryAfter for a busy key: 1 s to 1 min, ± 25 %.
@@ -28,19 +26,18 @@ import (
 // task, and ErrorHandler is called. All other errors of the guards count as failures and use up a
 // retry, including lockcore.ErrUnavailable and lockcore.ErrClosed. After a *lockcore.AbandonedError
 // of Once asynq archives the task, and ErrorHandler is called.
-//
-// Parking reads Concurrency, TaskCheckInterval and DelayedTaskCheckInterval of cfg, so set them
-// before the call. Configure panics on a Parking that [Parking.Validate] refuses, and on more than
-// one Parking.
-func Configure(cfg asynq.Config, o ...Parking) asynq.Config {
-	var mark any = true
-	switch len(o) {
-	case 0:
-	case 1:
-		mark = newServer(cfg, o[0])
-	default:
-		panic(fmt.Sprintf("asynqmw: Configure: %d values of Parking, must be at most 1", len(o)))
-	}
+func Configure(cfg asynq.Config) asynq.Config { return configure(cfg, true) }
+
+// ConfigureParking is [Configure] for a server whose tasks wait for busy keys outside of its
+// workers: see "Parking" in the documentation of the package. It reads Concurrency,
+// TaskCheckInterval and DelayedTaskCheckInterval of cfg, so set them before the call. It panics if
+// [Parking.Validate] returns an error.
+func ConfigureParking(cfg asynq.Config, o Parking) asynq.Config {
+	return configure(cfg, newServer(cfg, o))
+}
+
+// configure returns a copy of cfg whose BaseContext carries mark.
+func configure(cfg asynq.Config, mark any) asynq.Config {
 	isFailure, delay, base := cfg.IsFailure, cfg.RetryDelayFunc, cfg.BaseContext
 	if isFailure == nil {
 		isFailure = func(err error) bool { return err != nil }

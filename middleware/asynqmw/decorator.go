@@ -81,7 +81,7 @@ func (d *decorator) begin(ctx context.Context, t *asynq.Task, one *atomic.Bool) 
 	}
 	if missing := d.busy.withoutConfigure(); missing != "" && !configured(ctx) {
 		d.reported.Do(func() {
-			d.locks.Internal().Report(ctx, event.Misconfigured{
+			access.Of(d.locks).Report(ctx, event.Misconfigured{
 				Problem: "asynqmw: the asynq.Config of this server did not pass through Configure: " + missing,
 			})
 		})
@@ -119,7 +119,7 @@ func (d *decorator) begin(ctx context.Context, t *asynq.Task, one *atomic.Bool) 
 
 // noKey returns what asynq gets for a task without a key, fingerprint or limit, and reports it.
 func (d *decorator) noKey(ctx context.Context, t *asynq.Task, name, what string, err error) error {
-	d.locks.Internal().Report(ctx, event.NoKey{Name: name})
+	access.Of(d.locks).Report(ctx, event.NoKey{Name: name})
 	return guard.NoEffect(&keyError{task: t.Type(), what: what, err: err})
 }
 
@@ -181,7 +181,7 @@ func (d *decorator) refused(ctx context.Context, name string, at *parking.Place,
 	// If ctx was canceled, the cause is a shutdown or an operator. A shutdown uses up no retry, and
 	// the operator knows of the cancellation.
 	if c.last && !errors.Is(ctx.Err(), context.Canceled) {
-		d.locks.Internal().Report(ctx, event.ConflictLost{Name: name, Holder: b.Holder})
+		access.Of(d.locks).Report(ctx, event.ConflictLost{Name: name, Holder: b.Holder})
 	}
 	return guard.NoEffect(c) //planted:conflict-has-no-effect
 }

@@ -23,7 +23,7 @@ func ExampleConfigure_parking() {
 	}
 	cfg := asynq.Config{Concurrency: 3, LogLevel: asynq.FatalLevel, TaskCheckInterval: 10 * time.Millisecond}
 	parking := asynqmw.Parking{Inspector: asynq.NewInspectorFromRedisClient(rdb)}
-	srv := asynq.NewServerFromRedisClient(rdb, asynqmw.Configure(cfg, parking))
+	srv := asynq.NewServerFromRedisClient(rdb, asynqmw.ConfigureParking(cfg, parking))
 
 	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"),
 		asynqmw.ExclusiveOptions{Terms: lockcore.Terms{Wait: time.Minute}})

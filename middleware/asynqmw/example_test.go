@@ -172,7 +172,7 @@ func ExampleOnce() {
 
 // The handler passes its key to a payment provider, which charges once for it.
 func ExampleKey() {
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/holdfast-go/holdfast/event"
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/internal/parking"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -54,7 +55,7 @@ type server struct {
 // newServer returns the parking of a server with cfg. It panics if o is not valid.
 func newServer(cfg asynq.Config, o Parking) *server {
 	if err := o.Validate(); err != nil {
-		panic(errtext.Prefix("asynqmw: Configure", err).Error())
+		panic(errtext.Prefix("asynqmw: ConfigureParking", err).Error())
 	}
 	workers := cfg.Concurrency
 	if workers < 1 {
@@ -76,7 +77,7 @@ func (s *server) reportIdle(ctx context.Context, locks *lockcore.Locker, v *park
 	}
 	s.reported.Do(func() {
 		better := max(time.Duration(waiting)*each/2, 10*time.Millisecond)
-		locks.Internal().Report(ctx, event.Misconfigured{Problem: fmt.Sprintf(
+		access.Of(locks).Report(ctx, event.Misconfigured{Problem: fmt.Sprintf(
 			"asynqmw: asynq.Config.TaskCheckInterval was %v when Configure was called, longer than the work of the %d tasks that may wait for a key here (%v each): a key with parked tasks is idle between them; %v keeps it busy",
 			s.check, waiting, each.Round(time.Millisecond), better.Round(time.Millisecond))})
 	})

@@ -10,6 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
@@ -48,14 +49,14 @@ func (w *world) crowd(n int, opts ...asynq.Option) (lease *lockcore.Lease, tasks
 
 // exclusive returns the backend's key for an exclusive key.
 func (w *world) exclusive(name string) *backend.Key {
-	key := w.locks.Internal().Backend.Key(backend.KindExclusive, name)
+	key := access.Of(w.locks).Backend.Key(backend.KindExclusive, name)
 	return &key
 }
 
 // entries returns the number of tasks that are parked on an exclusive key.
 func (w *world) entries(name string) int {
 	w.Helper()
-	s, err := w.locks.Internal().Backend.Inspect(context.Background(), w.exclusive(name), backend.NoRecord)
+	s, err := access.Of(w.locks).Backend.Inspect(context.Background(), w.exclusive(name), backend.NoRecord)
 	if err != nil {
 		w.Error(err)
 	}
@@ -228,7 +229,7 @@ func TestParkingInspectorHangs(t *testing.T) {
 			return nil
 		}))
 		var longest atomic.Int64
-		srv := w.serve(asynqmw.Configure(cfg, asynqmw.Parking{Inspector: asynq.NewInspectorFromRedisClient(hanging)}),
+		srv := w.serve(asynqmw.ConfigureParking(cfg, asynqmw.Parking{Inspector: asynq.NewInspectorFromRedisClient(hanging)}),
 			asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 				began := time.Now()
 				err := h.ProcessTask(ctx, t)

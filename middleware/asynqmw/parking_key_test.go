@@ -101,7 +101,7 @@ func TestParkingDeployments(t *testing.T) {
 					}))
 					cfg := quick()
 					cfg.Concurrency = 3
-					d.serve(asynqmw.Configure(cfg, asynqmw.Parking{Inspector: d.inspect, Deployment: names[i]}), h)
+					d.serve(asynqmw.ConfigureParking(cfg, asynqmw.Parking{Inspector: d.inspect, Deployment: names[i]}), h)
 				}
 				for n := range 3 {
 					for i, d := range []*world{w, x} {
@@ -268,7 +268,7 @@ func TestParkingCheckInterval(t *testing.T) {
 				cfg := quick()
 				cfg.Concurrency, cfg.TaskCheckInterval = 6, tt.check
 				var g gauge
-				w.serve(asynqmw.Configure(cfg, asynqmw.Parking{Inspector: w.inspect}),
+				w.serve(asynqmw.ConfigureParking(cfg, asynqmw.Parking{Inspector: w.inspect}),
 					asynqmw.Exclusive(w.locks, byPayload, asynqmw.ExclusiveOptions{Terms: noWait})(g.handler(func(context.Context, int, *asynq.Task) error {
 						stubborn(50 * time.Millisecond)
 						return nil
@@ -294,21 +294,20 @@ func TestParkingCheckInterval(t *testing.T) {
 	}
 }
 
-// Configure panics for a Parking that cannot work, with a text that names the mistake.
+// ConfigureParking panics for a Parking that cannot work, with a text that names the mistake.
 func TestParkingInvalid(t *testing.T) {
 	i := new(asynq.Inspector)
-	for want, o := range map[string][]asynqmw.Parking{
-		"Parking.Inspector is nil": {{}},
-		"2 values of Parking":      {{Inspector: i}, {Inspector: i}},
-		"Parking.Deployment is 129 bytes long, must be at most 128": {{Inspector: i, Deployment: strings.Repeat("x", 129)}},
+	for want, o := range map[string]asynqmw.Parking{
+		"Parking.Inspector is nil":                                  {},
+		"Parking.Deployment is 129 bytes long, must be at most 128": {Inspector: i, Deployment: strings.Repeat("x", 129)},
 	} {
 		func() {
 			defer func() {
-				if text := fmt.Sprint(recover()); !strings.HasPrefix(text, "asynqmw: Configure: ") || !strings.Contains(text, want) {
+				if text := fmt.Sprint(recover()); !strings.HasPrefix(text, "asynqmw: ConfigureParking: ") || !strings.Contains(text, want) {
 					t.Errorf("panic %q, want %q", text, want)
 				}
 			}()
-			asynqmw.Configure(asynq.Config{}, o...)
+			asynqmw.ConfigureParking(asynq.Config{}, o)
 		}()
 	}
 }
@@ -321,7 +320,7 @@ func TestParkingOtherInspector(t *testing.T) {
 		cfg := quick()
 		cfg.Concurrency = 3
 		lease := w.hold("test:7")
-		w.serve(asynqmw.Configure(cfg, asynqmw.Parking{Inspector: asynq.NewInspectorFromRedisClient(other)}),
+		w.serve(asynqmw.ConfigureParking(cfg, asynqmw.Parking{Inspector: asynq.NewInspectorFromRedisClient(other)}),
 			asynqmw.Exclusive(w.locks, byPayload, parkAtOnce)(new(gauge).handler(nothing)))
 		tasks := []*asynq.TaskInfo{w.parked(w.enqueue("charge", "7")), w.parked(w.enqueue("charge", "7"))}
 		_ = lease.Release(context.Background())

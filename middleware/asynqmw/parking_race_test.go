@@ -64,7 +64,7 @@ func wakesAll(t *testing.T, wait time.Duration, pairs bool, client func(testing.
 		}))
 		cfg := quick()
 		cfg.Concurrency, cfg.TaskCheckInterval = 6, 10*time.Millisecond
-		w.serve(asynqmw.Configure(cfg, asynqmw.Parking{Inspector: inspect}),
+		w.serve(asynqmw.ConfigureParking(cfg, asynqmw.Parking{Inspector: inspect}),
 			asynqmw.ExclusiveAll(locks, eachPart, o)(asynq.HandlerFunc(func(_ context.Context, t *asynq.Task) error {
 				for key := range strings.SplitSeq(string(t.Payload()), ",") {
 					g := &keys[key[0]-'0']
@@ -171,7 +171,7 @@ func TestParkingRemovesNoNewEntry(t *testing.T) {
 		w := newWorldOn(t, server.Client(t), behind(locksNet))
 		w.virtual = true
 		var g gauge
-		w.serve(asynqmw.Configure(quick(), asynqmw.Parking{Inspector: asynq.NewInspectorFromRedisClient(behind(inspectNet))}),
+		w.serve(asynqmw.ConfigureParking(quick(), asynqmw.Parking{Inspector: asynq.NewInspectorFromRedisClient(behind(inspectNet))}),
 			asynqmw.ExclusiveAll(w.locks, eachPart, parkAtOnce)(g.handler(nothing)))
 		parkedOn := func(task *asynq.TaskInfo, key string) {
 			w.until(task, func(i *asynq.TaskInfo) bool {

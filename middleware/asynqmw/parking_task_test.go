@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/holdfast-go/holdfast/event"
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -221,7 +222,7 @@ func TestParkingStaleEntry(t *testing.T) {
 		cfg := quick()
 		cfg.Concurrency = 3
 		cfg.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return time.Hour }
-		w.serve(asynqmw.Configure(cfg, asynqmw.Parking{Inspector: w.inspect}),
+		w.serve(asynqmw.ConfigureParking(cfg, asynqmw.Parking{Inspector: w.inspect}),
 			asynqmw.Exclusive(w.locks, byPayload, parkAtOnce)(g.handler(func(_ context.Context, _ int, t *asynq.Task) error {
 				if t.Type() == "fails" {
 					return errBoom
@@ -256,7 +257,7 @@ func TestParkingStaleEntry(t *testing.T) {
 		for range testlevel.Pick(w.T, 20, 50, 200) { // of 5 tasks each
 			lease = w.hold("test:7")
 			for _, task := range tasks {
-				if r, err := w.locks.Internal().Backend.Park(context.Background(), backend.ParkRequest{
+				if r, err := access.Of(w.locks).Backend.Park(context.Background(), backend.ParkRequest{
 					Key: w.exclusive("test:7"), Entry: "/default/" + task.ID, Most: 10, Keep: time.Minute,
 				}); err != nil || r.Outcome != backend.Parked {
 					w.Fatal(r, err)

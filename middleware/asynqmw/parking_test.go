@@ -21,7 +21,7 @@ import (
 func (w *world) parking(workers int) asynq.Config {
 	cfg := quick()
 	cfg.Concurrency = workers
-	return asynqmw.Configure(cfg, asynqmw.Parking{Inspector: w.inspect})
+	return asynqmw.ConfigureParking(cfg, asynqmw.Parking{Inspector: w.inspect})
 }
 
 // parked waits until the task is parked.
@@ -152,7 +152,7 @@ func TestParkingFreeKey(t *testing.T) {
 			w.Fatal(err)
 		}
 		w.Cleanup(func() { _ = l.Close(context.Background()) })
-		w.serve(asynqmw.Configure(quick(), asynqmw.Parking{Inspector: asynq.NewInspectorFromRedisClient(counted(&lookups))}),
+		w.serve(asynqmw.ConfigureParking(quick(), asynqmw.Parking{Inspector: asynq.NewInspectorFromRedisClient(counted(&lookups))}),
 			asynqmw.Exclusive(l, byPayload, asynqmw.ExclusiveOptions{})(new(gauge).handler(nothing)))
 		w.ends(w.enqueue("charge", "7"), asynq.TaskStateCompleted)
 		locks.Reset() // the first use of a script loads it

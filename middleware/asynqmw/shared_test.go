@@ -152,7 +152,7 @@ func TestLimitedFunc(t *testing.T) {
 // Each middleware of shares panics for a limit or options that are not valid.
 func TestShareOptions(t *testing.T) {
 	t.Parallel()
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/idempotency"
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -66,7 +67,7 @@ func (a *attempt) report(ctx context.Context, t Tick, h lockcore.Holding) {
 	if err != nil || out == guard.Replayed {
 		return
 	}
-	a.locks.Internal().Report(ctx, event.TickAbandoned{Name: a.job.Terms.Name, Key: t.Key(), Holder: h.Holder})
+	access.Of(a.locks).Report(ctx, event.TickAbandoned{Name: a.job.Terms.Name, Key: t.Key(), Holder: h.Holder})
 	if a.job.OnResult != nil {
 		a.job.OnResult(Result{Tick: t, Outcome: Abandoned, Err: &lockcore.AbandonedError{
 			Key: t.Key(), Holder: h.Holder, HeldFor: h.HeldFor, Attempt: h.Attempt,

@@ -13,7 +13,7 @@
 //	)
 //
 //	func main() {
-//		locks, err := lockcore.NewMemory(lockcore.Options{})
+//		locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 //		if err != nil {
 //			log.Fatal(err)
 //		}

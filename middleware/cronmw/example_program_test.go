@@ -12,7 +12,7 @@ import (
 
 // One instance needs no Redis. Several instances need lockcore.New: see the example Instances.
 func Example() { //nolint:testableexamples // it runs until it is stopped
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 
 // A job that runs every second: the first of the six fields are seconds.
 func ExampleJobs_Add() {
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		panic(err)
 	}
@@ -96,7 +96,7 @@ func Example_instances() {
 
 // A job for a cron that you already have.
 func ExampleAddTo() {
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		panic(err)
 	}
@@ -123,7 +123,7 @@ func ExampleAddTo() {
 
 // A tick is due while no instance runs. With CatchUpLatest it runs when an instance starts.
 func ExampleCatchUp_latest() {
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		panic(err)
 	}
@@ -156,7 +156,7 @@ func ExampleCatchUp_latest() {
 // The mistake: @every counts from the start of the process, so no two instances have the same
 // ticks.
 func ExampleJobs_Add_every_incorrect() {
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		panic(err)
 	}

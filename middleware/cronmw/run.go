@@ -137,7 +137,7 @@ func (e *tickRun) settled(ctx context.Context) bool {
 	case err != nil, h.Token == e.unused && h.State == lockcore.StateHeld:
 		return false
 	case h.Token == e.unused && h.State == lockcore.StateAbandoned:
-		if err := e.locks.Clear(ctx, event.KindOnce, e.Tick.Key(), h); err != nil && !errors.Is(err, lockcore.ErrChanged) {
+		if err := e.locks.ClearIfUnchanged(ctx, event.KindOnce, e.Tick.Key(), h); err != nil && !errors.Is(err, lockcore.ErrChanged) {
 			return false
 		}
 	}

@@ -16,7 +16,7 @@
 //	)
 //
 //	func main() {
-//		locks, err := lockcore.NewMemory(lockcore.Options{}) // several processes: lockcore.New
+//		locks, err := lockcore.NewMemory(lockcore.MemoryOptions{}) // several processes: lockcore.New
 //		if err != nil {
 //			log.Fatal(err)
 //		}

@@ -12,7 +12,7 @@ import (
 
 // The program in the documentation of the package.
 func Example() { //nolint:testableexamples // it serves until it is stopped
-	locks, err := lockcore.NewMemory(lockcore.Options{}) // several processes: lockcore.New
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{}) // several processes: lockcore.New
 	if err != nil {
 		log.Fatal(err)
 	}

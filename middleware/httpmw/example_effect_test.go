@@ -14,7 +14,7 @@ import (
 // With AtMostOnce a 5xx is recorded, because the request may have had an effect. A handler that
 // fails before its effect calls NoEffect. Then the client can repeat the request.
 func ExampleNoEffect() {
-	locks, err := lockcore.NewMemory(lockcore.Options{}) // with several instances: lockcore.New
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{}) // with several instances: lockcore.New
 	if err != nil {
 		panic(err)
 	}

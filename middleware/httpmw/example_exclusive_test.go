@@ -14,7 +14,7 @@ import (
 // One charge runs at a time for each account. While a job holds the key of an account, requests for
 // that account are refused, and requests for other accounts run.
 func ExampleExclusive() {
-	locks, err := lockcore.NewMemory(lockcore.Options{}) // with several instances: lockcore.New
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{}) // with several instances: lockcore.New
 	if err != nil {
 		panic(err)
 	}

@@ -16,7 +16,7 @@ import (
 // The handler hands over its hold to a job and responds with 202. Repetitions get that response
 // until the job, which may be in another process, completes the request.
 func ExampleComplete() {
-	locks, err := lockcore.NewMemory(lockcore.Options{}) // with several processes: lockcore.New
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{}) // with several processes: lockcore.New
 	if err != nil {
 		panic(err)
 	}

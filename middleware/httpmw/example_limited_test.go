@@ -14,7 +14,7 @@ import (
 
 // At most 2 reports of a tenant are made at the same time, by all instances and jobs together.
 func ExampleLimited() {
-	locks, err := lockcore.NewMemory(lockcore.Options{}) // with several instances: lockcore.New
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{}) // with several instances: lockcore.New
 	if err != nil {
 		panic(err)
 	}
@@ -44,7 +44,7 @@ func ExampleLimited() {
 
 // Each tenant has its own limit.
 func ExampleLimitedFunc() {
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		panic(err)
 	}
@@ -73,7 +73,7 @@ func ExampleLimitedFunc() {
 // Reads of a price list run beside each other. While a job imports a new list, a read with NoWait
 // is refused.
 func ExampleShared() {
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		panic(err)
 	}

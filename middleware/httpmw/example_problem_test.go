@@ -13,7 +13,7 @@ import (
 // IdempotentOptions.Problem gets every refusal. Problem.Err is for the log, and the other fields
 // are for the client.
 func ExampleWriteProblem() {
-	locks, err := lockcore.NewMemory(lockcore.Options{}) // with several instances: lockcore.New
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{}) // with several instances: lockcore.New
 	if err != nil {
 		panic(err)
 	}

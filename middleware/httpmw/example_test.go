@@ -15,7 +15,7 @@ import (
 // A client that received no response sends its order again. The handler runs once, and both
 // responses have the same body.
 func ExampleIdempotent() {
-	locks, err := lockcore.NewMemory(lockcore.Options{}) // with several instances: lockcore.New
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{}) // with several instances: lockcore.New
 	if err != nil {
 		panic(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -253,13 +254,13 @@ func (m *exclusive) refuse(w http.ResponseWriter, r *http.Request, key guard.Key
 	}
 	switch p.Type {
 	case TypeResourceUnnamed:
-		m.locks.Internal().Report(r.Context(), event.NoKey{Name: m.name(key)})
+		access.Of(m.locks).Report(r.Context(), event.NoKey{Name: m.name(key)})
 	case TypeInternal:
 		switch {
 		case errors.Is(err, errLimit):
-			m.locks.Internal().Report(r.Context(), event.NoKey{Name: m.name(key)})
+			access.Of(m.locks).Report(r.Context(), event.NoKey{Name: m.name(key)})
 		case errors.Is(err, errMisplaced):
-			m.misplaced.Do(func() { m.locks.Internal().Report(r.Context(), event.Misconfigured{Problem: err.Error()}) })
+			m.misplaced.Do(func() { access.Of(m.locks).Report(r.Context(), event.Misconfigured{Problem: err.Error()}) })
 		}
 	case TypeBusy:
 		p.Status = m.Status

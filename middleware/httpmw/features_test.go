@@ -207,7 +207,7 @@ func features() []feature {
 // Idempotent, and the same one as a replay: over HTTP/1.1 and HTTP/2, also through a compressor.
 // Shows: H16
 func TestFeaturesOfNetHTTP(t *testing.T) {
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/idempotency"
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -76,7 +77,7 @@ func (m *idempotent) keepInterim(ctx context.Context, key string, own *response,
 	if err != nil || len(data) > m.guard.MaxResult {
 		return
 	}
-	_ = m.locks.Internal().Interim(ctx, key, data)
+	_ = access.Of(m.locks).Interim(ctx, key, data)
 }
 
 // replayInterim writes an interim answer to w. Retry-After comes from busy, unless the handler has
@@ -84,7 +85,7 @@ func (m *idempotent) keepInterim(ctx context.Context, key string, own *response,
 func (m *idempotent) replayInterim(w http.ResponseWriter, r *http.Request, answer []byte, busy *lockcore.BusyError) error {
 	var a response
 	if err := (codec{}).Decode(answer, &a); err != nil {
-		m.locks.Internal().Report(r.Context(), event.BadRecord{Err: err})
+		access.Of(m.locks).Report(r.Context(), event.BadRecord{Err: err})
 		return busy
 	}
 	eachRun(w, func(outer *running) { outer.noEffect.Store(true) }) // an Idempotent around must not record it

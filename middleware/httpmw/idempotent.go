@@ -130,11 +130,11 @@ func (m *idempotent) serve(w http.ResponseWriter, r *http.Request, next http.Han
 // warn reports the errors that an operator should know to the Observer.
 func (m *idempotent) warn(r *http.Request, err error) {
 	misconfigured := func() {
-		m.locks.Internal().Report(r.Context(), event.Misconfigured{Problem: err.Error()})
+		access.Of(m.locks).Report(r.Context(), event.Misconfigured{Problem: err.Error()})
 	}
 	switch {
 	case errors.Is(err, errKeyMissing):
-		m.locks.Internal().Report(r.Context(), event.NoKey{Name: m.Terms.Name})
+		access.Of(m.locks).Report(r.Context(), event.NoKey{Name: m.Terms.Name})
 	case errors.Is(err, errNoScope):
 		m.noScope.Do(misconfigured)
 	case errors.Is(err, errBodyGone):
@@ -215,7 +215,7 @@ func (m *idempotent) once(w http.ResponseWriter, r *http.Request, next http.Hand
 func (m *idempotent) replay(w http.ResponseWriter, r *http.Request, stored guard.Result[response], err error) error {
 	switch {
 	case errors.As(err, new(*guard.RecordedError)): // this package records no errors
-		m.locks.Internal().Report(r.Context(), event.BadRecord{Err: err})
+		access.Of(m.locks).Report(r.Context(), event.BadRecord{Err: err})
 		return errtext.Wrap(lockcore.ErrRecord, err)
 	case err != nil && !errors.Is(err, guard.ErrNoResult):
 		return err
@@ -289,7 +289,7 @@ func (m *idempotent) afterPanic(run *running, rec *recorder) access.Panicked {
 func (m *idempotent) reportAround(r *http.Request) {
 	m.around.Do(func() {
 		slog.Error(errAround.Error())
-		m.locks.Internal().Report(context.WithoutCancel(r.Context()), event.Misconfigured{Problem: errAround.Error()})
+		access.Of(m.locks).Report(context.WithoutCancel(r.Context()), event.Misconfigured{Problem: errAround.Error()})
 	})
 }
 

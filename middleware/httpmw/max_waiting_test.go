@@ -105,7 +105,7 @@ func TestMaxWaitingOverride(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				locks, err := lockcore.NewMemory(lockcore.Options{Terms: lockcore.Terms{MaxWaiting: c.locker}})
+				locks, err := lockcore.NewMemory(lockcore.MemoryOptions{Terms: lockcore.Terms{MaxWaiting: c.locker}})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -324,7 +324,7 @@ func advanceIn(ctx context.Context, s *server, tx *sql.Tx) error {
 // and guard.Once.
 // Shows: Q11
 func TestOnceGolden(t *testing.T) {
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func TestPayments(t *testing.T) {
 	s := store{postgres.need(t).open(t)}
 	exec1(t, s.db, "CREATE TABLE payments (id bigserial PRIMARY KEY, account text NOT NULL, amount bigint NOT NULL)")
 	exec1(t, s.db, "CREATE TABLE outbox (payment bigint PRIMARY KEY REFERENCES payments, sent timestamptz)")
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@
 //	func main() {
 //		ctx := context.Background()
 //		observer := slogobs.New(slog.Default(), slogobs.Options{})
-//		locks, err := lockcore.NewMemory(lockcore.Options{Observer: observer})
+//		locks, err := lockcore.NewMemory(lockcore.MemoryOptions{Observer: observer})
 //		if err != nil {
 //			panic(err)
 //		}

@@ -13,7 +13,7 @@ import (
 func Example() {
 	ctx := context.Background()
 	observer := slogobs.New(slog.Default(), slogobs.Options{})
-	locks, err := lockcore.NewMemory(lockcore.Options{Observer: observer})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{Observer: observer})
 	if err != nil {
 		panic(err)
 	}

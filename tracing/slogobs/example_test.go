@@ -15,7 +15,7 @@ import (
 // A call that is refused has a record.
 func ExampleNew() {
 	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: withoutTimes})) // in production: slog.Default()
-	locks, err := lockcore.NewMemory(lockcore.Options{Observer: slogobs.New(logger, slogobs.Options{})})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{Observer: slogobs.New(logger, slogobs.Options{})})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -49,7 +49,7 @@ func listen(t *testing.T, app *fiber.App) string {
 // and Idempotent records an empty 200. Neither can detect that. The requests come by App.Test,
 // because the adaptor's ctx has a data race with the shutdown of a server of fasthttp 1.69.
 func TestHTTPMiddleware(t *testing.T) {
-	locks, err := lockcore.NewMemory(lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ func (t transfer) GetAccountId() string { return t.account } //nolint:revive // 
 // A call that did not run gets Aborted or Unavailable. The error of a handler that ran is passed
 // on, also that of a guard inside of it.
 func TestAlone(t *testing.T) {
-	locks, err := lockcore.NewMemory(lockcore.Options{Terms: lockcore.Terms{Wait: lockcore.NoWait}})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{Terms: lockcore.Terms{Wait: lockcore.NoWait}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ type Node struct {
 func (s *Stage) Node(o lockcore.Options) (n *Node, err error) {
 	n = &Node{}
 	if s.Redis == nil {
-		n.Locks, err = lockcore.NewMemory(o)
+		n.Locks, err = lockcore.NewMemory(lockcore.MemoryOptions{Terms: o.Terms, Observer: o.Observer})
 	} else {
 		if o.Prefix == "" {
 			o.Prefix = s.Name

@@ -43,7 +43,7 @@ var _ backend.Backend = (*Backend)(nil)
 // New returns a backend for the Locker of o.
 func New(o Options) (*Backend, error) {
 	if o.Space != nil && o.MaxBytes != 0 {
-		return nil, errors.New("lockcore: Options.MaxBytes is set together with Space, must be passed to NewSpace")
+		return nil, errors.New("lockcore: MemoryOptions.MaxBytes is set together with Space, must be passed to NewSpace")
 	}
 	if o.Space == nil {
 		s, err := NewSpace(o.MaxBytes)

@@ -15,7 +15,7 @@ import (
 
 const (
 	defaultBytes = 64 << 20
-	minBytes     = 1 << 10
+	MinBytes     = 1 << 10
 	entryBytes   = 600 // of a key without its texts: the data, and the entries in the map and in the heap
 	waiterBytes  = 120 // of a waiter with two ids
 	shareBytes   = 160 // of a share without its texts
@@ -54,8 +54,8 @@ func NewSpace(maxBytes int64) (*Space, error) {
 	if maxBytes == 0 {
 		maxBytes = defaultBytes
 	}
-	if maxBytes < minBytes {
-		return nil, fmt.Errorf("lockcore: Options.MaxBytes is %d, must be at least %d, or 0 for %d", maxBytes, minBytes, int64(defaultBytes))
+	if maxBytes < MinBytes {
+		return nil, fmt.Errorf("lockcore: MemoryOptions.MaxBytes is %d, must be at least %d, or 0 for %d", maxBytes, MinBytes, int64(defaultBytes))
 	}
 	return &Space{
 		maxBytes: maxBytes, clock: clock(), newID: rand.Text, until: time.Until, keys: map[string]*entry{}, listeners: map[string][]*listener{},
@@ -97,7 +97,7 @@ func (b *Backend) change(k *backend.Key, grows bool, rule func(rules.Key, rules.
 }
 
 func (s *Space) full(k *backend.Key, more int64) error {
-	return fmt.Errorf("lockcore: Options.MaxBytes is %d: keys, records and parked entries take %d bytes, and key %q needs %d more", s.maxBytes, s.bytes, k.Name, more)
+	return fmt.Errorf("lockcore: MemoryOptions.MaxBytes is %d: keys, records and parked entries take %d bytes, and key %q needs %d more", s.maxBytes, s.bytes, k.Name, more)
 }
 
 // put stores the data of an entry, or removes the entry if it has none.

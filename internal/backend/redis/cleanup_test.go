@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/event"
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	redisbackend "github.com/holdfast-go/holdfast/internal/backend/redis"
 	"github.com/holdfast-go/holdfast/internal/backend/redis/cleanup"
@@ -56,7 +57,7 @@ func waitingIn(t *testing.T, rdb redis.UniversalClient, keys []string) (n int64)
 
 // pileUp puts n withdrawals into the queue of cleanups.
 func pileUp(l *lockcore.Locker, n int) {
-	b := l.Internal().Backend
+	b := access.Of(l).Backend
 	for i := range n {
 		key := b.Key(backend.KindExclusive, fmt.Sprint("pile", i))
 		b.Withdraw(backend.WithdrawRequest{Key: &key, ID: rand.Text(), Retention: backend.FreeTTL})
@@ -66,7 +67,7 @@ func pileUp(l *lockcore.Locker, n int) {
 
 // cleanups returns how many withdrawals and releases are not confirmed.
 func cleanups(l *lockcore.Locker) int {
-	return l.Internal().Backend.(*redisbackend.Backend).Unconfirmed() //nolint:errcheck,forcetypeassert // these Lockers are on Redis
+	return access.Of(l).Backend.(*redisbackend.Backend).Unconfirmed() //nolint:errcheck,forcetypeassert // these Lockers are on Redis
 }
 
 func keyNames(n int) []string {

@@ -82,7 +82,7 @@ func repeats(t *testing.T, w *world, l *lockcore.Locker, faults *faulty.Network)
 	}
 	clear := func() error {
 		h, err := l.Inspect(ctx, event.KindOnce, "k")
-		return errors.Join(err, l.Clear(ctx, event.KindOnce, "k", h))
+		return errors.Join(err, l.ClearIfUnchanged(ctx, event.KindOnce, "k", h))
 	}
 	_ = acquire().Release(ctx) // after this the faults know the names of the scripts
 	_ = once().Complete(ctx, nil, time.Minute)

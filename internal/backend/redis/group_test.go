@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
@@ -43,7 +44,7 @@ func atOnce(call func(i int) error) (errs []error, slowest time.Duration) {
 
 // sendOnce returns a call that sends one acquire and does not repeat it.
 func sendOnce(ctx context.Context, l *lockcore.Locker) func(int) error {
-	b := l.Internal().Backend
+	b := access.Of(l).Backend
 	return func(i int) error {
 		key := b.Key(backend.KindExclusive, fmt.Sprint("k", i))
 		_, err := b.Acquire(ctx, backend.AcquireRequest{Key: &key, ID: rand.Text(), Lease: time.Second, Retention: time.Second, Timeout: time.Second})

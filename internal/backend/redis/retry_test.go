@@ -77,7 +77,7 @@ var oneCommand = map[string]struct {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return func(ctx context.Context) error { return l.Clear(ctx, event.KindOnce, "seen", seen) }
+		return func(ctx context.Context) error { return l.ClearIfUnchanged(ctx, event.KindOnce, "seen", seen) }
 	}},
 	"ForceClear": {"force_clear", func(t *testing.T, l *lockcore.Locker) func(context.Context) error {
 		t.Helper()

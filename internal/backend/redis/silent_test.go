@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -113,7 +114,7 @@ func TestSilentSubscription(t *testing.T) {
 	o := w.Options()
 	o.Dialer = f.dial(redis.NewDialer(o), true)
 	l := lockerOn(t, redis.NewClient(o), lockcore.Options{})
-	l.Internal().Subscribe(time.Minute)
+	access.Of(l).Subscribe(time.Minute)
 	eventually(t, "it is subscribed", func() bool { return len(w.Redis.PubSubChannels(t.Context(), "*").Val()) == 1 })
 	use := func() {
 		le, err := l.Acquire(t.Context(), "k", noWait)

@@ -57,7 +57,7 @@ func Open(t *testing.T, start Start, o httpmw.IdempotentOptions, provider func(c
 		p.Runs.Add(1)
 		return provider(ctx, account, amount)
 	}
-	locks, err := lockcore.NewMemory(lockcore.Options{Observer: p.Events})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{Observer: p.Events})
 	if err != nil {
 		t.Fatal(err)
 	}
