@@ -13,9 +13,9 @@ import (
 
 var errInexact = errors.New("the text is not valid Unicode")
 
-// decodeExact is decodeJSON, but refuses a payload whose text is not valid Unicode. encoding/json
-// replaces invalid text by U+FFFD, so different payloads would be equal. encoding/json refuses more
-// than 10,000 levels, which bounds the recursion of appendCanonical.
+// decodeExact is decodeJSON, but returns an error for text that is not valid Unicode.
+// encoding/json replaces such text by U+FFFD, so different payloads would be equal. It returns an
+// error for more than 10,000 levels, which bounds the recursion of appendCanonical.
 func decodeExact(b []byte) (any, error) {
 	if !utf8.Valid(b) || loneSurrogate(b) {
 		return nil, errInexact

@@ -29,7 +29,7 @@ import (
 // as failed. It ends 1 s before the deadline, or a quarter of the remaining time before it if that
 // is less.
 //
-// A [Once] inside a hold of another key, such as that of Exclusive, does not wait unless Terms.Wait
+// A [Once] inside a hold of another key, such as an Exclusive's, does not wait unless Terms.Wait
 // is set, and gives that key back.
 //
 // On the last attempt asynq archives the task on any error other than asynq.RevokeTask, even on one
@@ -122,7 +122,7 @@ func (c *conflict) IsFailure() bool {
 	return c.busy == Fail || c.last || c.bare && c.busy == RetryLater
 }
 
-// busyIn returns the *lockcore.BusyError in err, but not if it counts as a failure (Fail). The
+// busyIn returns the *lockcore.BusyError in err, but not if it is a failure (Fail). The
 // error may also come from a guard that the handler called itself.
 func busyIn(err error) (*lockcore.BusyError, bool) {
 	var c *conflict

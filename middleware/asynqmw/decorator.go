@@ -50,8 +50,8 @@ func newDecorator(fn string, locks *lockcore.Locker, what string, keys KeysFunc,
 	return &decorator{locks: locks, keys: keys, terms: t, busy: b}
 }
 
-// answered returns what asynq gets for a run. answer is the handler's error, and err that of the
-// guard, which wraps answer. If answer is the error of a ctx, err adds why the lease ended. A
+// answered returns what asynq gets for a run. answer is the handler's error, and err the
+// guard's, which wraps answer. If answer is the error of a ctx, err adds why the lease ended. A
 // handler that returned nil has succeeded, even if its lease was lost: a retry cannot undo the run.
 func answered(answer, err error) error {
 	if answer == nil {

@@ -24,7 +24,7 @@ type ExclusiveOptions struct {
 	// Adopt makes a task with a ticket in its header [HeaderTicket] adopt the hold of that ticket,
 	// instead of waiting for it. The ticket must be for the key of the task, else the task fails
 	// with lockcore.ErrTicket. If the ticket was used or has expired, or its hold was revoked, the
-	// task acquires the key like any other. ExclusiveAll refuses Adopt. Default: false.
+	// task acquires the key like any other. ExclusiveAll panics if it is set. Default: false.
 	Adopt bool
 }
 
@@ -73,8 +73,8 @@ func ExclusiveAll(locks *lockcore.Locker, keys KeysFunc, o ExclusiveOptions) asy
 	return d.middleware(d.exclusive)
 }
 
-// noAdopt returns an error if Adopt is set. why names the middleware that refuses it, and the
-// reason.
+// noAdopt returns an error if Adopt is set. why names the middleware that does not allow it, and
+// the reason.
 func (o ExclusiveOptions) noAdopt(why string) error {
 	if o.Adopt {
 		return errors.New("asynqmw: ExclusiveOptions.Adopt is true, must be false for " + why)

@@ -32,7 +32,7 @@ type KeyFunc func(ctx context.Context, t *asynq.Task) (guard.Key, error)
 
 // KeysFunc returns the keys of a task that needs several, for [ExclusiveAll]: 1 to 16 different
 // keys in any order. Duplicates count once. It is called like a [KeyFunc], and its errors have the
-// same meaning. A list with too few or too many keys counts as a bad key.
+// same meaning. A list with too few or too many keys is a bad key.
 type KeysFunc func(ctx context.Context, t *asynq.Task) ([]guard.Key, error)
 
 const maxKeys = 16 // of a task, as of guard.ExclusiveAll

@@ -20,9 +20,8 @@ import (
 // once), a record is kept for 24 h, and another payload of a done key is reported.
 type OnceOptions struct {
 	// Terms of the key while the handler runs. Default of Name: the class of the key. Default of
-	// Wait: none inside a hold of another key, such as that of Exclusive, otherwise that of the
-	// Locker. Wait ends before the task's deadline, see [ConflictPolicy]. Limit and Weight must be
-	// 0.
+	// Wait: none inside a hold of another key, such as an Exclusive's, otherwise the Locker's Wait.
+	// It ends before the task's deadline, see [ConflictPolicy].
 	Terms lockcore.Terms
 	// Busy decides what happens to a task if another task of its key still runs at the end of the
 	// wait. Default: RetryLater.
@@ -35,15 +34,16 @@ type OnceOptions struct {
 	// takes it over.
 	Mode guard.Mode
 	// Fingerprint returns the part of the payload that must be equal in all tasks of a key:
-	// [Fields], [Except], [WholePayload] or your own function. A task with another fingerprint is
-	// refused with a *lockcore.MismatchError if its key is done, running or abandoned. asynq
-	// retries the task, and archives it after its last retry. With guard.AtMostOnce asynq archives
-	// it at once, because after an operator has cleared the key a retry would run that payload. A
-	// change of this option changes the fingerprints: after such a deploy, tasks of done keys are
-	// refused until Keep is over.
+	// [Fields], [Except], [WholePayload] or your own function. A task with another fingerprint fails
+	// with a *lockcore.MismatchError if its key is done, running or abandoned. asynq retries the
+	// task, and archives it after its last retry. With guard.AtMostOnce asynq archives it at once,
+	// because after an operator has cleared the key a retry would run that payload. A change of this
+	// option changes the fingerprints: after such a deploy, tasks of done keys fail until Keep has
+	// passed.
 	//
-	// By default no task is refused. If the key is done and the payload differs, compared as by
-	// WholePayload, the task completes without a run, and the Observer gets event.PayloadDiffers.
+	// By default no task fails for that reason. If the key is done and the payload differs, compared
+	// as by WholePayload, the task completes without a run, and the Observer gets
+	// event.PayloadDiffers.
 	// Payloads under keys of ByTaskID and ByPayload are not compared, because such a key has only
 	// one payload.
 	Fingerprint FingerprintFunc
@@ -99,9 +99,9 @@ func (o OnceOptions) guard() guard.OnceOptions {
 //     guard.AtMostOnce, it is abandoned.
 //
 // The AbandonedError and the RecordedError wrap asynq.SkipRetry, so asynq archives the task at its
-// first refusal. The text of the AbandonedError contains the two commands with which an operator
+// first such error. The text of the AbandonedError contains the two commands with which an operator
 // runs the task: the first clears the key, and the second runs the archived task. Without the first
-// the task is refused again. That lasts for Keep, at least 100 days, from the last refusal. asynq
+// the task fails again. That lasts for Keep, at least 100 days, from the last such error. asynq
 // deletes an archived task after 90 days, but only when it archives another one. So do not run an
 // archived task that is older than that. After all other errors of this package asynq retries the
 // task.

@@ -96,7 +96,7 @@ func (p pointer) value(doc any) (string, error) {
 	}
 }
 
-// index parses an array index: digits without leading zeros. It refuses "-", the element after the
+// index parses an array index: digits without leading zeros. It does not accept "-", the element after the
 // last one, because that element does not exist.
 func index(token string) (int, bool) {
 	i, err := strconv.Atoi(token)

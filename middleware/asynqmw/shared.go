@@ -27,7 +27,7 @@ func (o ShareOptions) Validate() error {
 }
 
 // Shared returns a middleware for readers. Any number of tasks of the same key run at the same
-// time, but never beside a task of [Exclusive] with that key. A reader does not overtake a task
+// time, but never together with a task of [Exclusive] with that key. A reader does not overtake a task
 // that waits for the key in its worker, see [guard.Shared]. It may overtake a parked task of
 // Exclusive.
 //

@@ -34,7 +34,7 @@ const (
 //   - An ID is unique only in its queue, so all schedulers must use the same queue.
 //
 // EnqueueTick returns an error if name is empty, at is zero, opts has a TaskID or a retention under
-// 1 min, or asynq refuses the task. One of these is asynq.ErrDuplicateTask, for a task with
+// 1 min, or asynq returns an error. One of these is asynq.ErrDuplicateTask, for a task with
 // asynq.Unique. The task of an earlier tick then still has the uniqueness lock, and this tick is
 // not enqueued.
 func EnqueueTick(ctx context.Context, c *asynq.Client, name string, at time.Time, t *asynq.Task, opts ...asynq.Option) error {

@@ -21,7 +21,7 @@ type Periodic struct {
 	// [TickID]. A renamed job is another job.
 	Name string
 	// Spec is a schedule of asynq's scheduler: five fields, or a descriptor such as @hourly.
-	// CRON_TZ=ZONE in front replaces TickOptions.Location. @every is refused, because it counts
+	// CRON_TZ=ZONE in front replaces TickOptions.Location. @every is not allowed, because it counts
 	// from the start of the process: no two processes have the same ticks.
 	Spec string
 	// Task is enqueued unchanged at every tick.
