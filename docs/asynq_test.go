@@ -168,6 +168,41 @@ func TestReserve(t *testing.T) {
 	}
 }
 
+// A worker with parking does the tasks of another account while 20 tasks wait for one key.
+func TestParkingOfThePage(t *testing.T) {
+	w := newAsynqWorker(t)
+	rdb := w.rdb
+	held, err := w.locks.Acquire(t.Context(), "account:42", lockcore.Terms{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inspector := asynq.NewInspectorFromRedisClient(rdb) // stays open until locks.Close has returned
+	cfg := asynqmw.ConfigureParking(asynq.Config{Concurrency: 10, TaskCheckInterval: 100 * time.Millisecond},
+		asynqmw.Parking{Inspector: inspector})
+	cfg.LogLevel = asynq.FatalLevel
+	var hot sync.WaitGroup
+	hot.Add(20)
+	other := make(chan struct{})
+	account := asynqmw.Exclusive(w.locks, asynqmw.ByJSON("account", "/account_id"), asynqmw.ExclusiveOptions{})
+	w.serve(t, cfg, account(asynq.HandlerFunc(func(_ context.Context, task *asynq.Task) error {
+		if string(task.Payload()) == `{"account_id": 42}` {
+			hot.Done()
+		} else {
+			close(other)
+		}
+		return nil
+	})))
+	for range 20 {
+		w.enqueue(t, "charge", `{"account_id": 42}`)
+	}
+	w.enqueue(t, "charge", `{"account_id": 43}`)
+	<-other
+	if err := held.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	hot.Wait()
+}
+
 // Ticks of the page are valid, and end with their ctx.
 func TestTicksOfThePage(t *testing.T) {
 	client := newAsynqWorker(t).client

@@ -11,27 +11,26 @@ import (
 
 // Configure returns a copy of cfg with four fields changed for the middlewares of this package. For
 // all other errors the functions that cfg had before are called, or asynq's defaults if they were
-// nil. [ConfigureParking] also keeps tasks that wait from occupying the workers.
+// nil. Call it after all other fields are set. [ConfigureParking] also parks tasks.
 //
 //   - IsFailure returns false for a busy key, so that the conflict uses up no retry.
 //   - RetryDelayFunc returns lockcore.BusyError.RetryAfter for a busy key: 1 s to 1 min, ± 25 %.
 //     asynq looks for due tasks every DelayedTaskCheckInterval (5 s), so the delay is only that
-//     exact. The delay of a parked task is described under "Parking".
+//     exact. [Parking] describes the delay of a parked task.
 //   - ErrorHandler is not called for a busy key if the task is tried again or dropped.
 //   - BaseContext carries a mark. If a middleware with [RetryLater] or [Drop] does not find it, the
 //     Observer gets event.Misconfigured, once for each middleware.
 //
-// A *lockcore.BusyError that the handler itself got from package guard and returned counts as a
+// If the handler itself got a *lockcore.BusyError from package guard and returned it, that is a
 // busy key too. Nothing changes for a conflict under [Fail]. On the last attempt asynq archives the
-// task, and ErrorHandler is called. All other errors of the guards count as failures and use up a
-// retry, including lockcore.ErrUnavailable and lockcore.ErrClosed. After a *lockcore.AbandonedError
-// of Once asynq archives the task, and ErrorHandler is called.
+// task, and ErrorHandler is called. All other errors of the guards are failures and use up a retry,
+// including lockcore.ErrUnavailable and lockcore.ErrClosed. After a *lockcore.AbandonedError of
+// Once asynq archives the task, and ErrorHandler is called.
 func Configure(cfg asynq.Config) asynq.Config { return configure(cfg, true) }
 
-// ConfigureParking is [Configure] for a server whose tasks wait for busy keys outside of its
-// workers: see "Parking" in the documentation of the package. It reads Concurrency,
-// TaskCheckInterval and DelayedTaskCheckInterval of cfg, so set them before the call. It panics if
-// [Parking.Validate] returns an error.
+// ConfigureParking is [Configure] for a server whose tasks wait for busy keys outside of the
+// workers, see [Parking]. It reads Concurrency, TaskCheckInterval and DelayedTaskCheckInterval of
+// cfg. It panics if o is not valid.
 func ConfigureParking(cfg asynq.Config, o Parking) asynq.Config {
 	return configure(cfg, newServer(cfg, o))
 }

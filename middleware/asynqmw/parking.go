@@ -20,7 +20,50 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// Parking makes tasks wait for a busy key outside of the workers, see [Configure].
+// Parking makes tasks wait for a busy key outside of the workers, so that a key with many tasks
+// does not occupy all of them:
+//
+//	inspector := asynq.NewInspector(redis)
+//	srv := asynq.NewServer(redis, asynqmw.ConfigureParking(asynq.Config{}, asynqmw.Parking{Inspector: inspector}))
+//
+// At most a third of the workers of a server (at least one) wait for busy keys. That is the bound
+// for all keys together, and keys with parked tasks share these workers evenly. Every other task
+// whose key is busy is parked: asynq stores it as a retry, and its worker takes another task. No
+// retry is used up. The parked tasks of a key are stored next to the key, in the order of their
+// first parking. A hold wakes the next ones when it begins, and again when it ends and no call
+// waits for the key. A woken task goes to the end of its queue. Tasks that are woken together may
+// change places. A task that is pending for more than 10 s after it was woken loses its place.
+//
+//   - Parking applies to all guards of this package with [RetryLater]. A task on its last attempt
+//     is not parked, because asynq would archive it. It waits in its worker up to its deadline,
+//     beyond the third if necessary. So tasks with MaxRetry(0) may still occupy all workers.
+//   - A parked task of [Exclusive] does not keep tasks of [Shared] out, unlike one that waits in
+//     its worker. If readers arrive without a pause, do not park the writers.
+//   - A parked task also comes back by itself, for example after the death of a holder. Its delay
+//     is a lease (or the rest of MinHold), plus the mean hold time of each task in front, plus up
+//     to a quarter of the sum. The rest of MinHold is at most 10 min in this sum, and so are all
+//     tasks in front together. A task with a deadline comes back before that deadline.
+//   - A task of [ExclusiveAll] is parked on the key that is busy. When it is woken, another of its
+//     keys may be busy. Then it gives up its place on the first key, and the next task of that key
+//     is woken. So a task with several keys that are often busy may be parked several times.
+//   - A key has at most 10,000 parked tasks. A further task gets the conflict as without parking.
+//   - The TTL of asynq.Unique continues while a task is parked. Choose a TTL that is longer than
+//     the wait.
+//   - If asynq finds no pending task, it looks again after TaskCheckInterval (1 s). If that is
+//     longer than the work of the tasks that may wait for a key, the key is idle in between. The
+//     Observer gets event.Misconfigured, once for a server, with a better value.
+//   - If asynq servers with different Redis servers share keys, each Redis needs its own
+//     Deployment. A server wakes only the tasks of its Deployment.
+//
+// A waking process runs a task only if the Inspector says that the task is in retry, with the error
+// of parking on this key. Between this lookup and the run the task may end, because it came back by
+// itself or another process woke it. If it has a Retention, asynq then delivers it again. So a
+// guard does not run a task that was parked on its key and completed less than 30 s ago, even if an
+// operator runs it by hand. The Observer gets event.RerunSkipped, and for asynq that is another
+// completion. The guard does not recognize such a task if the task waits for longer than 30 s in
+// its queue, if the Inspector does not reply within 100 ms, or if the guard's process has seen no
+// parked task of the key for 30 s. The task then runs again, but never together with another task
+// of its key. Use [Once] if a second run does harm.
 type Parking struct {
 	// Inspector finds and wakes parked tasks. It must use the Redis of the asynq server, and must
 	// stay open until the Lockers are closed. Required.

@@ -96,8 +96,8 @@ func (p pointer) value(doc any) (string, error) {
 	}
 }
 
-// index parses an array index: digits without leading zeros. It does not accept "-", the element after the
-// last one, because that element does not exist.
+// index parses an array index: digits without leading zeros. It does not accept "-", the element
+// after the last one, because that element does not exist.
 func index(token string) (int, bool) {
 	i, err := strconv.Atoi(token)
 	return i, err == nil && i >= 0 && strconv.Itoa(i) == token

@@ -27,8 +27,8 @@ func (o ShareOptions) Validate() error {
 }
 
 // Shared returns a middleware for readers. Any number of tasks of the same key run at the same
-// time, but never together with a task of [Exclusive] with that key. A reader does not overtake a task
-// that waits for the key in its worker, see [guard.Shared]. It may overtake a parked task of
+// time, but never together with a task of [Exclusive] with that key. A reader does not overtake a
+// task that waits for the key in its worker, see [guard.Shared]. It may overtake a parked task of
 // Exclusive.
 //
 // A task whose key is busy is treated as under Exclusive, and so are errors. Shared panics if locks
