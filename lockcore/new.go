@@ -60,8 +60,11 @@ type MemoryOptions struct {
 	// MaxBytes bounds the keys and records. Default: 64 MiB. At least 1 KiB. Beyond the bound, until
 	// keys expire:
 	//
-	//   - A call for a new key fails with ErrUnavailable.
-	//   - A record that does not fit is reported as CompletionFailed.
+	//   - A call for a new key fails with ErrUnavailable. Leases are renewed and released as before.
+	//   - A record that does not fit is tried again while the lease is valid. Then it is reported as
+	//     CompletionFailed, and the key is abandoned.
+	//
+	// A shorter Keep and a smaller MaxResult need less memory.
 	MaxBytes int64
 }
 

@@ -4,6 +4,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log"
 
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -11,23 +12,25 @@ import (
 
 func main() {
 	ctx := context.Background()
-	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{}) // with Redis: lockcore.New(redisClient, lockcore.Options{})
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{}) // keys of this process
 	if err != nil {
-		panic(err)
+		log.Fatal(err)
 	}
 	defer locks.Close(ctx)
 
 	// Alone: of all calls with the key account:42, one runs at a time.
-	err = guard.Exclusive(ctx, locks, "account:42", lockcore.Terms{}, func(context.Context) error {
+	transfer := func(context.Context) error {
 		fmt.Println("transferring")
 		return nil
-	})
+	}
+	err = guard.Exclusive(ctx, locks, "account:42", lockcore.Terms{}, transfer)
 	fmt.Println("transfer:", err)
 
-	// Once: the second call returns the recorded result of the first.
+	// Once: the second call returns the recorded result of the first one.
 	charge := func(context.Context) (string, error) { return "receipt 1001", nil }
+	var o guard.OnceOptions // the defaults
 	for range 2 {
-		res, err := guard.OnceValue(ctx, locks, "charge:7", guard.OnceOptions{}, charge)
-		fmt.Println("charge:", res.Outcome, res.Value, err)
+		r, err := guard.OnceValue(ctx, locks, "charge:7", o, charge)
+		fmt.Println("charge:", r.Outcome, r.Value, err)
 	}
 }
