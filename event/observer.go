@@ -21,6 +21,9 @@ type Acquisition struct {
 // Start to its last event. The events of an attempt come one after another, except CompletionFailed
 // and CompletionStored. [Join] makes one Observer of several.
 //
+// An Observer that reports no problems, because it only traces, has a method OnlyTraces() bool that
+// returns true. Then the Locker logs its warnings as without an Observer.
+//
 // If the Observer panics:
 //
 //   - The Locker recovers and counts a panic in Lost, RenewFailed, RenewPass, GroupSent, Overrun,
@@ -199,7 +202,27 @@ func Join(o ...Observer) Observer {
 	return j
 }
 
+// Discard is an Observer that does nothing. It also turns the warnings off that a Locker without an
+// Observer logs.
+var Discard Observer = discard{}
+
+type discard struct{}
+
+func (discard) Start(ctx context.Context, _ Acquisition) context.Context { return ctx }
+func (discard) Event(context.Context, Event)                             {}
+func (discard) Traceparent(context.Context) string                       { return "" }
+
 type joined []Observer
+
+// OnlyTraces reports whether all Observers only trace.
+func (j joined) OnlyTraces() bool {
+	for _, o := range j {
+		if only, is := o.(interface{ OnlyTraces() bool }); !is || !only.OnlyTraces() {
+			return false
+		}
+	}
+	return true
+}
 
 func (j joined) Start(ctx context.Context, a Acquisition) context.Context {
 	for _, o := range j {

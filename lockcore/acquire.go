@@ -110,6 +110,7 @@ func (c *call) run(ctx context.Context) (h *hold, rec *Record, err error) {
 		}
 	}()
 	h, rec, err = c.takeTurn()
+	c.warnTakeover(h)
 	if c.l.observer != nil {
 		c.report(h, rec, err)
 	}

@@ -137,6 +137,7 @@ func (g *grant) tryStartHold(c *call) (h *hold, same bool) {
 		h = new(hold)
 	}
 	h.grant, h.maxHold, h.of, h.callCtx, h.abandoned = g, c.terms.MaxHold, h, c.ctx, g.abandoned
+	h.name, h.limit = c.terms.Name, c.limit.N
 	h.token = g.tokenLocked(g.holds) //planted:token-of-hold
 	h.began, h.runs = now.Sub(g.since), 1
 	h.minHold, h.stall, h.lastBeat = c.terms.MinHold, c.terms.Stall, between(g.since, now)
@@ -217,9 +218,7 @@ func (g *grant) loseLocked(cause error) bool {
 	g.cause = cause
 	if h := g.hold; h != nil {
 		h.lost = true
-		if h.events != nil {
-			h.events.lostAt = time.Now()
-		}
+		h.lostAt = elapsed(g.since)
 		g.timer.Stop()
 	}
 	return true

@@ -3,6 +3,7 @@ package lockcore
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/event"
@@ -28,6 +29,11 @@ type hold struct {
 	lastBeat time.Duration // of the handler, time after grant.since; guarded by grant.mu
 	lease    Lease         // of the first run
 	events   *eventLog     // nil without an Observer
+	name     string        // Terms.Name
+	limit    int           // Limit.N
+	lostAt   time.Duration // when the lease ended early, since grant.since; guarded by grant.mu
+
+	lossLogged, overrunLogged atomic.Bool // see warn
 
 	abandoned  bool
 	closed     bool  // the last run has returned
@@ -43,7 +49,6 @@ type hold struct {
 // eventLog records which events of a hold were emitted. mu keeps the events in order.
 type eventLog struct {
 	// Guarded by grant.mu.
-	lostAt time.Time
 	failed error // of the first run's handler, see Lease.Failed
 
 	mu                     sync.Mutex
@@ -115,6 +120,7 @@ func (h *hold) causeLocked() error {
 // emit passes an event of this hold to the Observer. It emits Lost and Overrun at most once each,
 // and no event after Released.
 func (h *hold) emit(e event.Event) {
+	h.warn(e)
 	obs, t := h.grant.l.observer, h.events
 	if t == nil {
 		return
@@ -222,7 +228,7 @@ func (h *hold) endRun(n *nested) (last, expired, late bool, r event.Released) {
 	now := time.Now()
 	r.Held, r.Renewals, r.Failures = now.Sub(h.grantedAt()), int(h.renewals), int(h.failures)
 	expired = h.leftLocked(now) <= 0
-	late = h.lost && h.events != nil && now.Sub(h.events.lostAt) > overrunAfter
+	late = h.lost && between(h.grant.since, now)-h.lostAt > overrunAfter
 	h.grant.mu.Unlock()
 	stranded.rejectAll() // waiters that cancelNested has not rejected yet
 	return true, expired, late, r

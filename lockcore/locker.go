@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/errtext"
+	"github.com/holdfast-go/holdfast/internal/eventlog"
 )
 
 const (
@@ -38,7 +39,9 @@ type Options struct {
 	Prefix string
 	// Terms are the defaults for the Terms of each call.
 	Terms Terms
-	// Observer receives the events. Default: none.
+	// Observer receives the events. Default: none, and the Locker logs losses, takeovers, overruns
+	// and Misconfigured as warnings on slog.Default(), each kind at most once a second. An Observer
+	// turns that off, unless it only traces. event.Discard turns it off too.
 	Observer event.Observer
 	// NoGroups sends every call alone, on its own connection. Default: while many calls for a
 	// server are under way, they are sent in groups.
@@ -74,6 +77,7 @@ type Locker struct {
 
 	terms    Terms
 	observer event.Observer
+	warnings *eventlog.Log // nil if the Observer reports
 	backend  backend.Backend
 	watchdog watchdog
 	wake     wake
@@ -110,8 +114,9 @@ type Locker struct {
 
 // newLocker returns a Locker on the backend that open returns.
 func newLocker(t Terms, o event.Observer, open func(backend.Options) (backend.Backend, error)) (*Locker, error) {
+	o, warnings := observing(o)
 	l := &Locker{
-		id: uuid.NewString(), terms: t, observer: o, closing: make(chan struct{}), grants: map[string]*grant{},
+		id: uuid.NewString(), terms: t, observer: o, warnings: warnings, closing: make(chan struct{}), grants: map[string]*grant{},
 	}
 	common := backend.Options{Locker: l.id, Closing: l.closing, CleanupsFailed: l.cleanupsFailed}
 	if o != nil {
@@ -295,6 +300,7 @@ func (l *Locker) Claim(ctx context.Context, key string, c Claim) (*Lease, *Recor
 
 // report passes e, which is an Event, to the Observer.
 func (l *Locker) report(ctx context.Context, e any) {
+	l.warnMisconfigured(ctx, e)
 	if l.observer != nil {
 		l.observer.Event(ctx, e)
 	}

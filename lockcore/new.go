@@ -55,7 +55,7 @@ func New(rdb goredis.UniversalClient, o Options) (*Locker, error) {
 type MemoryOptions struct {
 	// Terms are the defaults for the Terms of each call.
 	Terms Terms
-	// Observer receives the events. Default: none.
+	// Observer receives the events. Default: none, but see Options.Observer.
 	Observer event.Observer
 	// MaxBytes bounds the keys and records. Default: 64 MiB. At least 1 KiB. Beyond the bound, until
 	// keys expire:

@@ -278,7 +278,9 @@ func (w *watchdog) renew(batch []*grant, late time.Duration) {
 			h.checkOverrun()
 		}
 	}
-	w.l.shielded(func() { w.l.report(w.l.base, p) })
+	if w.l.observer != nil {
+		w.l.shielded(func() { w.l.report(w.l.base, p) })
+	}
 }
 
 // send sends one batch. It returns a reply for each lease, and the hold whose holder text the

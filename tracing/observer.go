@@ -64,6 +64,9 @@ type observer struct {
 // own attempt.
 type attemptKey struct{ *observer }
 
+// OnlyTraces returns true: metrics and spans do not replace the warnings of a Locker.
+func (o *observer) OnlyTraces() bool { return true }
+
 // Start begins the span of a run. The returned ctx carries the new attempt. An outer attempt that
 // ctx carries does not change.
 func (o *observer) Start(ctx context.Context, at event.Acquisition) context.Context {

@@ -1,4 +1,4 @@
-// Package slogobs writes the events of a [lockcore.Locker] to a log/slog logger.
+// Package slogobs writes the events of a lockcore.Locker to a log/slog logger.
 //
 // This program logs that the second call did not run:
 //

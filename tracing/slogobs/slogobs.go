@@ -2,23 +2,11 @@ package slogobs
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
 	"log/slog"
-	"strconv"
-	"strings"
-	"sync"
-	"time"
 
 	"github.com/holdfast-go/holdfast/event"
-	"github.com/holdfast-go/holdfast/lockcore"
-)
-
-const (
-	burst  = 10          // greatest number of records of one message and name in a window
-	window = time.Second // of burst
-	short  = 4           // a key of fewer bytes is replaced in a text only if it is quoted
+	"github.com/holdfast-go/holdfast/internal/eventlog"
+	_ "github.com/holdfast-go/holdfast/lockcore" // eventlog needs it to classify errors
 )
 
 // Options are the options of [New]. The zero value is ready to use.
@@ -28,31 +16,17 @@ type Options struct {
 	ExposeRawKeys bool
 }
 
-// New returns an Observer for [lockcore.Options] that writes the records in the documentation of
+// New returns an Observer for lockcore.Options that writes the records in the documentation of
 // this package to l. If l is nil, it writes to the slog.Default() of the time of the call. One
 // Observer can serve any number of Lockers.
 func New(l *slog.Logger, o Options) event.Observer {
 	if l == nil {
 		l = slog.Default()
 	}
-	return &observer{log: l, rawKeys: o.ExposeRawKeys, seen: map[line]*count{}}
+	return &observer{log: eventlog.New(eventlog.Options{Logger: l, RawKeys: o.ExposeRawKeys})}
 }
 
-type observer struct {
-	log     *slog.Logger
-	rawKeys bool
-
-	mu   sync.Mutex // guards seen
-	seen map[line]*count
-}
-
-// line identifies the records that have a common limit.
-type line struct{ message, name string }
-
-type count struct {
-	since               time.Time
-	written, suppressed int
-}
+type observer struct{ log *eventlog.Log }
 
 // attemptKey contains the observer, so two Observers on one Locker (event.Join) each find their
 // own attempt.
@@ -69,245 +43,5 @@ func (o *observer) Traceparent(context.Context) string { return "" }
 // Event writes at most one record.
 func (o *observer) Event(ctx context.Context, e event.Event) {
 	a, _ := ctx.Value(attemptKey{o}).(*event.Acquisition)
-	switch e := e.(type) {
-	case event.ConflictLost:
-		o.write(ctx, nil, slog.LevelError, "job lost to a conflict", slog.String("name", e.Name), holder(nil, e.Holder))
-	case event.NoKey:
-		o.write(ctx, nil, slog.LevelWarn, "no key or limit", slog.String("name", e.Name))
-	case event.PayloadDiffers:
-		o.write(ctx, &event.Acquisition{Kind: event.KindOnce, Name: e.Name, Key: e.Key}, slog.LevelWarn, "another payload")
-	case event.TickAbandoned:
-		o.write(ctx, &event.Acquisition{Kind: event.KindOnce, Name: e.Name, Key: e.Key}, slog.LevelError, "tick abandoned", holder(nil, e.Holder))
-	case event.Parked:
-		o.write(ctx, &event.Acquisition{Kind: e.Kind, Name: e.Name, Key: e.Key}, slog.LevelDebug, "parked",
-			slog.Bool("again", e.Again), slog.Int("before", e.Before), slog.Int("tasks", e.Count), slog.Duration("oldest", e.Oldest), slog.Duration("delay", e.Delay))
-	case event.Unparked:
-		o.write(ctx, &event.Acquisition{Kind: e.Kind, Name: e.Name, Key: e.Key}, slog.LevelDebug, "unparked",
-			slog.Duration("parked", e.Parked), slog.Int("tasks", e.Count), slog.Duration("oldest", e.Oldest))
-	case event.RerunSkipped:
-		o.write(ctx, &event.Acquisition{Kind: e.Kind, Name: e.Name, Key: e.Key}, slog.LevelWarn, "rerun skipped", slog.Duration("completed", e.Completed))
-	case event.CleanupFailed:
-		o.write(ctx, nil, slog.LevelWarn, "cleanup failed", slog.Int("leases", e.N), o.problem(nil, e.Err))
-	case event.ForceCleared:
-		o.write(ctx, &event.Acquisition{Kind: e.Kind, Key: e.Key}, slog.LevelWarn, "lease ended by force",
-			holder(nil, e.Holder), slog.Int64("token", e.Token), slog.Bool("even_alive", e.EvenAlive))
-	case event.Misconfigured:
-		o.write(ctx, nil, slog.LevelError, "misconfigured", slog.String("problem", e.Problem))
-	case event.BadRecord:
-		o.write(ctx, a, slog.LevelError, "record does not decode", o.problem(a, e.Err))
-	default:
-		if a != nil { // else another Observer has started the attempt
-			o.ofAttempt(ctx, a, e)
-		}
-	}
-}
-
-func (o *observer) ofAttempt(ctx context.Context, a *event.Acquisition, e event.Event) {
-	switch e := e.(type) {
-	case event.Waiting:
-		o.write(ctx, a, slog.LevelDebug, "waiting", slog.Int("queue", e.Queue), holder(a, e.Holder))
-	case event.Granted:
-		level, message := slog.LevelDebug, "granted"
-		if e.Abandoned && a.Kind == event.KindOnce { // the work of an exclusive key has no record
-			level, message = slog.LevelWarn, "took over"
-		}
-		o.write(ctx, a, level, message, slog.Duration("waited", e.Waited), slog.Int64("token", e.Token), slog.Int("attempt", e.Attempt))
-	case event.Refused:
-		o.refused(ctx, a, e)
-	case event.Replayed:
-		o.write(ctx, a, slog.LevelDebug, "replayed", slog.Duration("waited", e.Waited), slog.Int("attempt", e.Attempt))
-	case event.RenewFailed:
-		o.write(ctx, a, slog.LevelWarn, "renewal failed", o.problem(a, e.Err))
-	case event.Lost:
-		level, message := slog.LevelWarn, "lease ended early"
-		if errors.Is(e.Cause, lockcore.ErrLost) {
-			level, message = slog.LevelError, "lease lost"
-		}
-		o.write(ctx, a, level, message, slog.String("cause", class(e.Cause)))
-	case event.Overrun:
-		o.write(ctx, a, slog.LevelWarn, "handler ignores its context", slog.String("cause", class(e.Cause)))
-	case event.Released:
-		o.released(ctx, a, e)
-	case event.CompletionFailed:
-		o.write(ctx, a, slog.LevelError, "record not stored", o.problem(a, e.Err))
-	case event.CompletionStored:
-		o.write(ctx, a, slog.LevelInfo, "record stored late")
-	}
-}
-
-func (o *observer) refused(ctx context.Context, a *event.Acquisition, e event.Refused) {
-	why := class(e.Err)
-	if why == "lost" || why == "revoked" { // only of Adopt
-		why = "bad_ticket"
-	}
-	attrs := []slog.Attr{slog.String("outcome", why), slog.Duration("waited", e.Waited)}
-	level := slog.LevelDebug
-	switch why {
-	case "busy", "closed":
-		level = slog.LevelInfo
-	case "mismatch":
-		level = slog.LevelWarn
-	case "abandoned", "unavailable", "bad_record":
-		level = slog.LevelError
-	}
-	if why == "unavailable" || why == "bad_record" {
-		attrs = append(attrs, o.problem(a, e.Err))
-	}
-	var busy *lockcore.BusyError
-	var abandoned *lockcore.AbandonedError
-	switch {
-	case errors.As(e.Err, &busy):
-		attrs = append(attrs, slog.Int("queue", busy.Queue), holder(a, busy.Holder))
-	case errors.As(e.Err, &abandoned):
-		attrs = append(attrs, holder(a, abandoned.Holder))
-	}
-	o.write(ctx, a, level, "refused", attrs...)
-}
-
-// released writes the record of a Released. A loss and a failed completion have records of their
-// own events, so here they do not raise the level.
-func (o *observer) released(ctx context.Context, a *event.Acquisition, e event.Released) {
-	level, message := slog.LevelDebug, "released"
-	attrs := []slog.Attr{slog.Duration("held", e.Held), slog.Int("renewals", e.Renewals)}
-	switch {
-	case e.HandedOver:
-		message = "handed over"
-	case e.Lost != nil:
-		attrs = append(attrs, slog.String("cause", class(e.Lost)))
-	case e.Abandoned:
-		level, message = slog.LevelError, "outcome unknown"
-	case e.Failed != nil:
-		if !errors.Is(e.Failed, lockcore.ErrBusy) || e.Completed { // else a guard inside found its key busy
-			message = "handler failed"
-		}
-		attrs = append(attrs, slog.String("error_class", class(e.Failed)))
-	case e.Err != nil && !e.Completed:
-		level, message = slog.LevelInfo, "release failed"
-		attrs = append(attrs, o.problem(a, e.Err))
-	}
-	o.write(ctx, a, level, message, attrs...)
-}
-
-// write writes a record, unless its level is not enabled or admit refuses it.
-func (o *observer) write(ctx context.Context, a *event.Acquisition, level slog.Level, message string, attrs ...slog.Attr) {
-	if !o.log.Enabled(ctx, level) {
-		return
-	}
-	name := ""
-	if a != nil {
-		name = a.Name
-	} else if len(attrs) > 0 && attrs[0].Key == "name" {
-		name = attrs[0].Value.String()
-	}
-	suppressed, ok := o.admit(line{message, name})
-	if !ok {
-		return
-	}
-	if a != nil {
-		key := slog.String("key_digest", digest(a.Key))
-		if o.rawKeys {
-			key = slog.String("key", a.Key)
-		}
-		if a.Limit != 0 {
-			attrs = append([]slog.Attr{slog.Int("limit", a.Limit)}, attrs...)
-		}
-		attrs = append([]slog.Attr{slog.String("kind", a.Kind.String()), slog.String("name", a.Name), key}, attrs...)
-	}
-	if suppressed > 0 {
-		attrs = append(attrs, slog.Int("suppressed", suppressed))
-	}
-	o.log.LogAttrs(ctx, level, "holdfast: "+message, attrs...)
-}
-
-// admit reports whether a record of l may be written. suppressed is the number of records of l that
-// were not written since the last one that was.
-func (o *observer) admit(l line) (suppressed int, ok bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	c := o.seen[l]
-	if c == nil {
-		c = &count{since: time.Now()}
-		o.seen[l] = c
-	}
-	if time.Since(c.since) >= window {
-		c.since, c.written = time.Now(), 0
-	}
-	if c.written >= burst {
-		c.suppressed++
-		return 0, false
-	}
-	c.written++
-	suppressed, c.suppressed = c.suppressed, 0
-	return suppressed, true
-}
-
-// problem returns the attribute for an error: its text without the key, or its class if the key is
-// not known.
-func (o *observer) problem(a *event.Acquisition, err error) slog.Attr {
-	switch {
-	case err == nil:
-		return slog.String("error", "")
-	case o.rawKeys:
-		return slog.String("error", err.Error())
-	case a == nil:
-		return slog.String("error", class(err))
-	}
-	stand := "key " + digest(a.Key)
-	text := strings.ReplaceAll(err.Error(), strconv.Quote(a.Key), stand)
-	if len(a.Key) >= short {
-		text = strings.ReplaceAll(text, a.Key, stand)
-	}
-	return slog.String("error", text)
-}
-
-// holder returns the attributes for a holder, as a group without a name: a slog.Handler writes them
-// without nesting, and omits an empty one.
-func holder(a *event.Acquisition, h event.Holder) slog.Attr {
-	if h == (event.Holder{}) {
-		return slog.Attr{}
-	}
-	attrs := []slog.Attr{slog.String("holder", h.String())}
-	if h.Locker != "" {
-		attrs = append(attrs, slog.String("holder_locker", h.Locker))
-	}
-	if a != nil && a.Locker != "" {
-		attrs = append(attrs, slog.String("locker", a.Locker))
-	}
-	return slog.GroupAttrs("", attrs...)
-}
-
-func digest(key string) string {
-	sum := sha256.Sum256([]byte(key))
-	return hex.EncodeToString(sum[:8])
-}
-
-// class returns the class of err, with the words of package tracing.
-func class(err error) string {
-	for _, c := range []struct {
-		err  error
-		name string
-	}{
-		{lockcore.ErrBusy, "busy"},
-		{lockcore.ErrMismatch, "mismatch"},
-		{lockcore.ErrAbandoned, "abandoned"},
-		{lockcore.ErrClosed, "closed"},
-		{lockcore.ErrRecord, "bad_record"},
-		{lockcore.ErrGivenUp, "given_up"},
-		{lockcore.ErrMaxHold, "max_hold"},
-		{lockcore.ErrStalled, "stalled"},
-		{lockcore.ErrRevoked, "revoked"},
-		{lockcore.ErrLost, "lost"},
-		{lockcore.ErrTicket, "bad_ticket"},
-		{context.Canceled, "canceled"}, // before unavailable: a canceled command is not an outage
-		{lockcore.ErrUnavailable, "unavailable"},
-		{context.DeadlineExceeded, "timeout"},
-	} {
-		if errors.Is(err, c.err) {
-			return c.name
-		}
-	}
-	if errors.Is(err, lockcore.ErrNotRun) {
-		return "canceled"
-	}
-	return "error"
+	o.log.Event(ctx, a, e)
 }
