@@ -32,7 +32,7 @@ func Alone(locks *lockcore.Locker) grpc.UnaryServerInterceptor {
 		case err == nil || ran:
 			return reply, err
 		case errors.Is(err, lockcore.ErrBusy):
-			return nil, status.Error(codes.Aborted, "another call has this account")
+			return nil, status.Error(codes.Aborted, "another call holds this account")
 		default:
 			return nil, status.Error(codes.Unavailable, "try again")
 		}
