@@ -60,7 +60,7 @@ examples: ## run the examples that need no server
 	$(GO) run ./examples/worker
 	$(GO) run ./examples/cron
 	$(GO) run ./examples/stripes
-	$(GO) run ./examples/handover
+	$(GO) run ./examples/transfer
 	$(GO) -C examples/inventory run .
 
 .PHONY: campaign

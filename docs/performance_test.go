@@ -86,7 +86,7 @@ func TestCommandsOfThePage(t *testing.T) {
 		release(t, lease)
 		done <- struct{}{}
 	}
-	handOver := func(key string, requests int) { // requests: the number of acquires that b sends before it waits for a notification
+	transfer := func(key string, requests int) { // requests: the number of acquires that b sends before it waits for a notification
 		lease := a.acquire(t, key, lockcore.Terms{})
 		requests += b.count.Count("acquire")
 		go waitFor(b, key)
@@ -106,7 +106,7 @@ func TestCommandsOfThePage(t *testing.T) {
 	}
 	_, _ = guard.Once(t.Context(), a.Locker, "warm", guard.OnceOptions{}, run)
 	b.count.Reset()
-	handOver("warm", 2) // the second acquire follows the subscription
+	transfer("warm", 2) // the second acquire follows the subscription
 	if got := b.count.String(); got != "acquire 3, release 1, subscribe 1" {
 		t.Errorf("the first wait of a Locker: sent %s", got)
 	}
@@ -117,8 +117,8 @@ func TestCommandsOfThePage(t *testing.T) {
 		want string
 	}{
 		{"acquire and release", a, func() { release(t, a.acquire(t, "k", lockcore.Terms{})) }, "acquire 1, release 1"},
-		{"a waiting acquire, and its release", b, func() { handOver("k", 1) }, "acquire 2, release 1"},
-		{"hand-off to another process", a, func() { handOver("k", 1) }, "release 1"},
+		{"a waiting acquire, and its release", b, func() { transfer("k", 1) }, "acquire 2, release 1"},
+		{"hand-off to another process", a, func() { transfer("k", 1) }, "release 1"},
 		{"once, first", a, func() { _, _ = guard.Once(t.Context(), a.Locker, "o", guard.OnceOptions{}, run) }, "acquire 1, complete 1"},
 		{"once, duplicate", a, func() { _, _ = guard.Once(t.Context(), a.Locker, "o", guard.OnceOptions{}, run) }, "acquire 1"},
 		{"HTTP, first", a, func() { post(h, "amount=1") }, "acquire 1, complete 1"},

@@ -113,16 +113,16 @@ type Overrun struct{ Cause error }
 // Released ends an attempt that ran. If Failed satisfies ErrBusy and Completed is false, a guard
 // inside the handler found its key busy. Then the call gave its own key back, and has not failed.
 type Released struct {
-	Held       time.Duration // from the start of the hold to the end of its last run
-	Renewals   int           // renewals that succeeded
-	Failures   int           // renewals that failed, see RenewFailed
-	Lost       error         // why the lease ended early, or nil
-	Failed     error         // the argument of Lease.Failed, or nil; raw: it may contain secrets
-	Completed  bool          // ended by Complete; Err is set if that failed
-	Abandoned  bool          // ended by Abandon
-	HandedOver bool          // ended by Ticket: not released, another process may adopt the hold
-	Stale      bool          // Redis no longer had the hold
-	Err        error         // why the release or completion failed, or nil; it may be retried later
+	Held        time.Duration // from the start of the hold to the end of its last run
+	Renewals    int           // renewals that succeeded
+	Failures    int           // renewals that failed, see RenewFailed
+	Lost        error         // why the lease ended early, or nil
+	Failed      error         // the argument of Lease.Failed, or nil; raw: it may contain secrets
+	Completed   bool          // ended by Complete; Err is set if that failed
+	Abandoned   bool          // ended by Abandon
+	Transferred bool          // ended by Ticket: not released, another process may adopt the hold
+	Stale       bool          // Redis no longer had the hold
+	Err         error         // why the release or completion failed, or nil; it may be retried later
 }
 
 // CompletionFailed: no completion was confirmed while the lease was valid. The record may be stored

@@ -34,7 +34,7 @@ func ExampleTicket() {
 	outcome, err = guard.Once(ctx, locks, "order:7", guard.OnceOptions{}, func(context.Context) error { return nil })
 	fmt.Println(outcome, err)
 	// Output:
-	// handed over <nil>
+	// transferred <nil>
 	// ran <nil>
 	// replayed <nil>
 }

@@ -53,7 +53,7 @@ func runHolding(ctx context.Context, name string, locks *lockcore.Locker, key st
 	defer func() { //planted:exclusive-release
 		lease.Failed(err)
 		lost := lease.Release(ctx)
-		if lease.HandedOver() && err == nil {
+		if lease.Transferred() && err == nil {
 			lost = nil
 		}
 		err = because(lost, err)

@@ -47,11 +47,11 @@ type Outcome int
 
 // The outcomes of a call.
 const (
-	NotRun     Outcome = iota // fn did not run; the error has the reason
-	Ran                       // fn ran in this call
-	TookOver                  // fn ran in this call, after an abandoned run
-	Replayed                  // fn did not run; the call returned the record
-	HandedOver                // fn ran in this call and called Ticket; nothing is recorded
+	NotRun      Outcome = iota // fn did not run; the error has the reason
+	Ran                        // fn ran in this call
+	TookOver                   // fn ran in this call, after an abandoned run
+	Replayed                   // fn did not run; the call returned the record
+	Transferred                // fn ran in this call and called Ticket; nothing is recorded
 )
 
 // String returns the outcome in one or two words.
@@ -63,8 +63,8 @@ func (o Outcome) String() string {
 		return "took over"
 	case Replayed:
 		return "replayed"
-	case HandedOver:
-		return "handed over"
+	case Transferred:
+		return "transferred"
 	default:
 		return "not run"
 	}
@@ -198,7 +198,7 @@ func Once(ctx context.Context, locks *lockcore.Locker, key string, o OnceOptions
 //   - fn returns [NoEffect](err): the key is released, even with AtMostOnce.
 //   - fn returns [Unknown](err): the key is abandoned. The next call takes it over, or with
 //     AtMostOnce is refused.
-//   - fn called [Ticket]: nothing is recorded. Outcome is HandedOver.
+//   - fn called [Ticket]: nothing is recorded. Outcome is Transferred.
 //   - fn panics or calls runtime.Goexit: the key is released, or with AtMostOnce abandoned. The
 //     panic continues.
 //
@@ -299,10 +299,10 @@ func run[T any](ctx context.Context, locks *lockcore.Locker, lease *lockcore.Lea
 		lease.Failed(failed)
 		if returned {
 			var refused bool
-			if !lease.HandedOver() {
+			if !lease.Transferred() {
 				err, refused = o.explainRefusal(err)
 			}
-			lost = endOrHandedOver(ctx, lease, o, &res, &err)
+			lost = endOrTransferred(ctx, lease, o, &res, &err)
 			if refused { // after the record was stored, because an Observer may panic
 				access.Of(locks).Report(ctx, event.Misconfigured{Problem: refusalRecorded})
 			}
@@ -326,22 +326,22 @@ func endPanicked[T any](ctx context.Context, lease *lockcore.Lease, o OnceOption
 	case done:
 		var err error
 		res.Value = v
-		_ = endOrHandedOver(ctx, lease, o, res, &err)
+		_ = endOrTransferred(ctx, lease, o, res, &err)
 	default:
 		_ = giveBack(ctx, lease)
 	}
 }
 
-// endOrHandedOver calls end unless Ticket has ended the lease. Another goroutine of fn may call
+// endOrTransferred calls end unless Ticket has ended the lease. Another goroutine of fn may call
 // Ticket at the same time as end: the lease decides which of the two wins.
-func endOrHandedOver[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, res *Result[T], err *error) (lost error) {
-	if !lease.HandedOver() {
+func endOrTransferred[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, res *Result[T], err *error) (lost error) {
+	if !lease.Transferred() {
 		lost = end(ctx, lease, o, res, err)
 	}
-	if !lease.HandedOver() {
+	if !lease.Transferred() {
 		return lost
 	}
-	res.Outcome, res.Tombstone = HandedOver, false
+	res.Outcome, res.Tombstone = Transferred, false
 	if *err == nil {
 		return nil
 	}

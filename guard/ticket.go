@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// Ticket hands over the innermost hold of key that ctx carries, and returns the ticket. The process
+// Ticket transfers the innermost hold of key that ctx carries, and returns the ticket. The process
 // that uses the ticket within d gets the hold, see [lockcore.Lease.Ticket]. It calls [WithTicket]
 // or [lockcore.Locker.Adopt]. d is at least the Lease and at most 24 h.
 //
@@ -20,9 +20,9 @@ import (
 // The call around the handler ends without an outcome:
 //
 //   - [Exclusive] returns the handler's error, or nil.
-//   - [Once] returns Outcome HandedOver with the handler's error. It records nothing, not even for
+//   - [Once] returns Outcome Transferred with the handler's error. It records nothing, not even for
 //     [Final] or with AtMostOnce.
-//   - An error of the handler does not undo the hand-over.
+//   - An error of the handler does not undo the transfer.
 //
 // A repetition of the job finds the key busy until the hold of the adopter has ended. It runs again
 // unless the adopter has completed the key. So no work is lost, and no two runs overlap.

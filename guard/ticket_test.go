@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// A handler hands over its hold, and another process adopts it and runs under the same key. Neither
+// A handler transfers its hold, and another process adopts it and runs under the same key. Neither
 // guard waits.
 // Shows: T2
 func TestTicketExclusive(t *testing.T) {
@@ -73,7 +73,7 @@ func TestTicketExclusive(t *testing.T) {
 	})
 }
 
-// A handler of Once hands over its hold. The adopter continues the same run, and only the
+// A handler of Once transfers its hold. The adopter continues the same run, and only the
 // adopter's result is recorded. A ticket for another key or kind is not used.
 // Shows: T5
 func TestTicketOnce(t *testing.T) {
@@ -88,7 +88,7 @@ func TestTicketOnce(t *testing.T) {
 				}
 				return "of the giver", answer
 			})
-			if r.Outcome != guard.HandedOver || r.Tombstone || !errors.Is(err, answer) {
+			if r.Outcome != guard.Transferred || r.Tombstone || !errors.Is(err, answer) {
 				t.Errorf("%s: Once returns %+v, %v", name, r, err)
 			}
 			if _, err = guard.OnceValue(t.Context(), f.locks, key, o, giver); !errors.Is(err, lockcore.ErrBusy) {
@@ -115,7 +115,7 @@ func TestTicketOnce(t *testing.T) {
 func giver(context.Context) (string, error) { return "of the giver", nil }
 
 // Ticket races with the end of the handler. If the guard ends the hold first, there is no ticket.
-// Otherwise the guard returns HandedOver, and the ticket works.
+// Otherwise the guard returns Transferred, and the ticket works.
 // Shows: T1
 func TestTicketRaces(t *testing.T) {
 	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
@@ -137,7 +137,7 @@ func TestTicketRaces(t *testing.T) {
 		switch {
 		case err != nil:
 			t.Fatal(err)
-		case (outcome == guard.HandedOver) != (ticket != ""):
+		case (outcome == guard.Transferred) != (ticket != ""):
 			t.Fatalf("Once returns %v, and the ticket has %d bytes", outcome, len(ticket))
 		case ticket != "":
 			le, err := locks.Adopt(t.Context(), ticket, lockcore.Terms{})

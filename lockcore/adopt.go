@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
-// Adopt takes over the hold that [Lease.Ticket] has handed over. Each ticket works once. The
+// Adopt takes over the hold that [Lease.Ticket] has transferred. Each ticket works once. The
 // returned lease behaves like one of Acquire or Claim with the terms t. Its fencing token is
 // greater than all tokens of the previous hold. The run of a once key continues: Attempt, Abandoned
 // and the fingerprint are those of the previous hold.
@@ -137,7 +137,7 @@ func (c *call) adopt(key backend.Key, from ticketData) (*hold, error) {
 // has ended since then.
 func (l *Locker) interim(ctx context.Context, key string, answer []byte) error {
 	e := entryIn(ctx, l, event.KindOnce, key)
-	if e == nil || !e.of.lease.HandedOver() {
+	if e == nil || !e.of.lease.Transferred() {
 		return ErrReleased
 	}
 	g := e.of.grant

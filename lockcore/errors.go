@@ -49,7 +49,7 @@ var (
 	// text of the error says which.
 	ErrTicket = notRun("lockcore: bad ticket")
 	// ErrNested: the ctx of a Claim holds the same key, so the call would wait for itself. Or
-	// Ticket was called for a hold with nested runs, which cannot be handed over.
+	// Ticket was called for a hold with nested runs, which cannot be transferred.
 	ErrNested = notRun("lockcore: nested claim of the same key")
 )
 

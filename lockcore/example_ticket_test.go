@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// A hold over several requests: the first request hands it over, and the second one adopts it.
+// A hold over several requests: the first request transfers it, and the second one adopts it.
 func ExampleLease_Ticket() {
 	ctx := context.Background()
 	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{}) // with several processes: New

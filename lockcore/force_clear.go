@@ -61,7 +61,7 @@ func (l *Locker) ForceClear(ctx context.Context, kind event.Kind, key string, se
 		if err := l.pause(ctx, wait+wait/50+5*time.Millisecond); err != nil {
 			return err
 		}
-		if h, err = l.look(ctx, &r); err != nil { // a hold that is handed over after this look is too young for the script
+		if h, err = l.look(ctx, &r); err != nil { // a hold that is transferred after this look is too young for the script
 			return err
 		}
 		r.Silent = renewalTime(h.Lease)
@@ -89,7 +89,7 @@ func (l *Locker) look(ctx context.Context, r *backend.ForceClearRequest) (Holdin
 	case s.State != backend.StateHeld || s.Token != r.Token || s.Locker != r.Locker:
 		return Holding{}, fmt.Errorf("%w: %q", ErrChanged, r.Key.Name)
 	case fixed(&s):
-		return Holding{}, fmt.Errorf("%w: the lease of %q is not renewed (AcquireFixed, or handed over to another process), so nothing shows that its holder has died", ErrAlive, r.Key.Name)
+		return Holding{}, fmt.Errorf("%w: the lease of %q is not renewed (AcquireFixed, or transferred to another process), so nothing shows that its holder has died", ErrAlive, r.Key.Name)
 	}
 	return holdingOf(&s), nil
 }

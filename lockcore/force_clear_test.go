@@ -280,16 +280,16 @@ func TestForceClearUnrenewed(t *testing.T) {
 	})
 }
 
-// A hold that was handed over is not renewed until its adoption.
+// A hold that was transferred is not renewed until its adoption.
 // Shows: L16
-func TestForceClearHandedOver(t *testing.T) {
+func TestForceClearTransferred(t *testing.T) {
 	forcing(t, func(f *forced) {
 		ticket := ticketOf(f.T, f.acquire(f.holder, lockcore.Terms{}), longLease)
 		time.Sleep(50 * time.Minute)
 		if h := f.see(event.KindExclusive); !h.Fixed {
-			f.Errorf("handed over: %+v", h)
+			f.Errorf("transferred: %+v", h)
 		}
-		wantErr(f.T, "handed over", f.force(event.KindExclusive), lockcore.ErrAlive)
+		wantErr(f.T, "transferred", f.force(event.KindExclusive), lockcore.ErrAlive)
 		le, err := f.other.Adopt(f.Context(), ticket, lockcore.Terms{})
 		ok(f.T, err)
 		if h := f.see(event.KindExclusive); h.Fixed {

@@ -35,15 +35,15 @@ type hold struct {
 
 	lossLogged, overrunLogged atomic.Bool // see warn
 
-	abandoned  bool
-	closed     bool  // the last run has returned
-	lost       bool  // the lease ended early; grant.cause says why
-	handedOver bool  // Ticket has ended the hold
-	failing    bool  // the last renewal got no reply
-	runs       int32 // number of runs that have not returned
-	waited     int32 // number of nested calls that had to wait, see nestedWaiter.seq
-	renewals   int32
-	failures   int32
+	abandoned   bool
+	closed      bool  // the last run has returned
+	lost        bool  // the lease ended early; grant.cause says why
+	transferred bool  // Ticket has ended the hold
+	failing     bool  // the last renewal got no reply
+	runs        int32 // number of runs that have not returned
+	waited      int32 // number of nested calls that had to wait, see nestedWaiter.seq
+	renewals    int32
+	failures    int32
 }
 
 // eventLog records which events of a hold were emitted. mu keeps the events in order.

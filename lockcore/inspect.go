@@ -55,7 +55,7 @@ type Holding struct {
 	// Lease - Remaining ago. In other states it is 0.
 	Lease time.Duration
 	// Fixed is true if the lease of a held key is not renewed: it comes from AcquireFixed, or the hold
-	// was handed over and not adopted.
+	// was transferred and not adopted.
 	Fixed    bool
 	Token    int64         // of the last hold; 0 if none is remembered
 	Attempt  int           // runs of a once key; 0 for an exclusive one

@@ -32,7 +32,7 @@ const (
 //   - If the ticket cannot be sent, adopt it and release that lease.
 //   - The MinHold of this lease no longer applies.
 //
-// If Ticket returns an error, there is no ticket and nothing was handed over:
+// If Ticket returns an error, there is no ticket and nothing was transferred:
 //
 //   - ErrUnavailable: Redis did not reply. The lease goes on. The key may be kept for d if this
 //     lease does not end by Release, Complete or Abandon.
@@ -62,7 +62,7 @@ func (le *Lease) Ticket(ctx context.Context, d time.Duration) (string, error) {
 	if le.ended.Load() || !h.valid() {
 		return "", le.endedBy()
 	}
-	if h.hasNested() { // handOver would refuse the hold too, but only after a useless command
+	if h.hasNested() { // transfer would refuse the hold too, but only after a useless command
 		return "", errNestedTicket
 	}
 	reply, _ := l.backend.Extend(ctx, backend.RenewRequest{
@@ -77,7 +77,7 @@ func (le *Lease) Ticket(ctx context.Context, d time.Duration) (string, error) {
 		g.lose(lossOf(reply.Verdict))
 		return "", le.endedBy()
 	default:
-		ticket, err = h.handOver()
+		ticket, err = h.transfer()
 	}
 	if err != nil {
 		g.mu.Lock()
@@ -89,14 +89,14 @@ func (le *Lease) Ticket(ctx context.Context, d time.Duration) (string, error) {
 
 var errNestedTicket = fmt.Errorf("%w, or a ticket for a hold that has nested runs", ErrNested)
 
-// HandedOver reports whether Ticket has ended the hold.
-func (le *Lease) HandedOver() bool {
+// Transferred reports whether Ticket has ended the hold.
+func (le *Lease) Transferred() bool {
 	if le == nil {
 		return false
 	}
 	le.h.grant.mu.Lock()
 	defer le.h.grant.mu.Unlock()
-	return le.h.handedOver
+	return le.h.transferred
 }
 
 // Keep returns Claim.Keep, how long the number of runs is remembered. An adopted lease has that of
@@ -127,12 +127,12 @@ func (h *hold) hasNested() bool {
 	return h.runs > 1
 }
 
-// handOver ends the hold locally and returns its ticket. The backend keeps the hold. Only this
-// process has the id of the grant, so no process can adopt the hold before handOver returns.
+// transfer ends the hold locally and returns its ticket. The backend keeps the hold. Only this
+// process has the id of the grant, so no process can adopt the hold before transfer returns.
 //
 // grant.mu decides the races with a loss and with a nested run. Lease.ended decides the race with
 // Release. The loser of a race changes nothing.
-func (h *hold) handOver() (ticket string, err error) {
+func (h *hold) transfer() (ticket string, err error) {
 	g, l := h.grant, h.grant.l
 	now := time.Now()
 	g.mu.Lock()
@@ -152,10 +152,10 @@ func (h *hold) handOver() (ticket string, err error) {
 		g.mu.Unlock()
 		return "", err
 	}
-	h.closed, h.handedOver, h.runs = true, true, 0
+	h.closed, h.transferred, h.runs = true, true, 0
 	g.hold = nil
 	_, stranded := h.closeLocked()
-	r := event.Released{Held: now.Sub(h.grantedAt()), Renewals: int(h.renewals), Failures: int(h.failures), HandedOver: true}
+	r := event.Released{Held: now.Sub(h.grantedAt()), Renewals: int(h.renewals), Failures: int(h.failures), Transferred: true}
 	if h.events != nil {
 		r.Failed = h.events.failed
 	}

@@ -37,8 +37,8 @@ func ticketOf(t *testing.T, le *lockcore.Lease, d time.Duration) string {
 	t.Helper()
 	ticket, err := le.Ticket(t.Context(), d)
 	ok(t, err)
-	if cause := context.Cause(le.Context()); !errors.Is(cause, lockcore.ErrReleased) || !le.HandedOver() {
-		t.Errorf("after Ticket the cause is %v, HandedOver is %v", cause, le.HandedOver())
+	if cause := context.Cause(le.Context()); !errors.Is(cause, lockcore.ErrReleased) || !le.Transferred() {
+		t.Errorf("after Ticket the cause is %v, Transferred is %v", cause, le.Transferred())
 	}
 	return ticket
 }
@@ -50,7 +50,7 @@ func wantErr(t *testing.T, what string, err, want error) {
 	}
 }
 
-// A ticket hands over a hold of an exclusive key to another process, once. The new hold has a
+// A ticket transfers a hold of an exclusive key to another process, once. The new hold has a
 // greater token.
 // Shows: T1
 func TestTicket(t *testing.T) {
@@ -119,7 +119,7 @@ func TestTicketOnce(t *testing.T) {
 	})
 }
 
-// A Locker in memory hands over a hold inside the process.
+// A Locker in memory transfers a hold inside the process.
 func TestTicketMemory(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T, l *lockcore.Locker) {
 		le, err := l.Acquire(t.Context(), "k", lockcore.Terms{})
@@ -203,7 +203,7 @@ func TestTicketLostReply(t *testing.T) {
 		toA.SilenceReplies()
 		_, err := le.Ticket(t.Context(), time.Hour)
 		wantErr(t, "Ticket without a reply", err, lockcore.ErrUnavailable)
-		if le.Context().Err() != nil || le.HandedOver() {
+		if le.Context().Err() != nil || le.Transferred() {
 			t.Error("Ticket without a reply ended the lease")
 		}
 		toA.Heal()
@@ -292,7 +292,7 @@ func TestTicketLateRenewal(t *testing.T) {
 	})
 }
 
-// A hold in a batch is handed over, which ends the batch. Waiters of the same process and of others
+// A hold in a batch is transferred, which ends the batch. Waiters of the same process and of others
 // get the key after the adopter.
 // Shows: T1
 func TestTicketWaiters(t *testing.T) {
@@ -447,7 +447,7 @@ func (c *ticketCanary) Event(_ context.Context, e event.Event) { c.add(e) }
 func (c *ticketCanary) Traceparent(context.Context) string     { return "" }
 
 // No event, log record, error, Hold or String contains the ticket, or the id of a grant that can be
-// handed over.
+// transferred.
 // Shows: T6
 func TestTicketCanary(t *testing.T) {
 	var logged bytes.Buffer
@@ -496,8 +496,8 @@ func TestTicketCanary(t *testing.T) {
 				t.Errorf("%q is in the telemetry:\n%s", secret, all)
 			}
 		}
-		if !strings.Contains(all, "HandedOver:true") {
-			t.Error("no event reports the hand-over")
+		if !strings.Contains(all, "Transferred:true") {
+			t.Error("no event reports the transfer")
 		}
 	})
 }

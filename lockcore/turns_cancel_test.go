@@ -246,7 +246,7 @@ func TestCancelAnywhere(t *testing.T) {
 // A call is canceled right before, during or after the hand-off to it. It runs, or it passes the
 // key on.
 // Shows: I6
-func TestCancelAtHandOver(t *testing.T) {
+func TestCancelAtHandOff(t *testing.T) {
 	testlevel.InMemory(t)
 	for name, ends := range map[string]func(cancel func(), le *lockcore.Lease){
 		"before": func(cancel func(), le *lockcore.Lease) { cancel(); _ = le.Release(context.Background()) },

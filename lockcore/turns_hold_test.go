@@ -134,8 +134,8 @@ func (r *relay) pass(le *lockcore.Lease, i int) (next *lockcore.Lease, handed bo
 	return next, r.grant() == before
 }
 
-// handedOver returns a relay whose first lease was handed off, and the lease of the next call.
-func handedOver(t *testing.T, start func() *relay) (*relay, *lockcore.Lease) {
+// handedOff returns a relay whose first lease was handed off, and the lease of the next call.
+func handedOff(t *testing.T, start func() *relay) (*relay, *lockcore.Lease) {
 	t.Helper()
 	r := start()
 	le, handed := r.pass(r.first, 0)
@@ -191,7 +191,7 @@ func TestTurnsOwnLease(t *testing.T) {
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
-		_, le := handedOver(t, relays(t, long, long)) // a control: with equal leases the key is handed off
+		_, le := handedOff(t, relays(t, long, long)) // a control: with equal leases the key is handed off
 		_ = le.Release(t.Context())
 	})
 }
@@ -201,7 +201,7 @@ func TestTurnsOwnLease(t *testing.T) {
 func TestTurnsMaxHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limited, free := lockcore.Terms{MaxHold: 60 * time.Millisecond}, lockcore.Terms{}
-		r, le := handedOver(t, relays(t, testcall.Call{Terms: limited}, testcall.Call{Terms: free}))
+		r, le := handedOff(t, relays(t, testcall.Call{Terms: limited}, testcall.Call{Terms: free}))
 		time.Sleep(150 * time.Millisecond)
 		if err := le.Context().Err(); err != nil {
 			t.Errorf("the hold after a bounded one ended: %v", context.Cause(le.Context()))
@@ -211,7 +211,7 @@ func TestTurnsMaxHold(t *testing.T) {
 		}
 		_ = le.Release(t.Context())
 
-		r, le = handedOver(t, relays(t, testcall.Call{Terms: free}, testcall.Call{Terms: limited}, testcall.Call{Terms: free}))
+		r, le = handedOff(t, relays(t, testcall.Call{Terms: free}, testcall.Call{Terms: limited}, testcall.Call{Terms: free}))
 		start := time.Now()
 		<-le.Context().Done() // before the watchdog has published the holder
 		if d := time.Since(start); d <= 0 || d > 60*time.Millisecond || !errors.Is(context.Cause(le.Context()), lockcore.ErrMaxHold) {
@@ -232,7 +232,7 @@ func TestTurnsMaxHold(t *testing.T) {
 // Shows: I13, W7
 func TestTurnsEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, le := handedOver(t, relays(t, testcall.Call{}, testcall.Call{}))
+		r, le := handedOff(t, relays(t, testcall.Call{}, testcall.Call{}))
 		time.Sleep(20 * time.Millisecond)
 		if err := le.Release(t.Context()); err != nil {
 			t.Error(err)
@@ -262,7 +262,7 @@ func TestTurnsEvents(t *testing.T) {
 // Shows: W9
 func TestTurnsInspect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, le := handedOver(t, relays(t, testcall.Call{}, testcall.Call{}))
+		r, le := handedOff(t, relays(t, testcall.Call{}, testcall.Call{}))
 		elsewhere, _, _ := r.Locker(lockcore.Options{})
 		start := time.Now()
 		for {

@@ -100,7 +100,7 @@ func checks() []check {
 		{"minHold keeps the key and clear frees it", (*trial).minHold},
 		{"permits never exceed the limit", (*trial).permits},
 		{"a writer is alone and no reader overtakes it", (*trial).readers},
-		{"a ticket hands a hold over once", (*trial).ticket},
+		{"a ticket transfers a hold once", (*trial).ticket},
 		{"one call runs and all calls get its record", (*trial).records},
 		{"a record expires after its keep", (*trial).keep},
 		{"a failed run runs again", (*trial).failure},

@@ -164,7 +164,7 @@ func (t *trial) readers() {
 	}
 }
 
-// ticket hands a hold over, and checks that only one process adopts it.
+// ticket transfers a hold, and checks that only one process adopts it.
 func (t *trial) ticket() {
 	key, a, b := t.key("ticket"), t.locker(), t.locker()
 	given := t.acquire(a, key, atOnce)
@@ -180,7 +180,7 @@ func (t *trial) ticket() {
 		t.Fatalf("adopt: %v", err)
 	}
 	if t.lease(le); le.Token() <= given.Token() {
-		t.Errorf("the token of the adopted hold is %d, and that of the hold handed over was %d", le.Token(), given.Token())
+		t.Errorf("the token of the adopted hold is %d, and that of the hold transferred was %d", le.Token(), given.Token())
 	}
 	if again, err := a.Adopt(t.ctx, ticket, lockcore.Terms{}); !errors.Is(err, lockcore.ErrLost) {
 		t.Errorf("a second process adopts the hold: %v", err)

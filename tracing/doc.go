@@ -97,7 +97,7 @@
 //
 //	completed    the handler ran and returned nil
 //	took_over    the same, for a key that the previous holder had abandoned
-//	handed_over  the handler handed over its hold to another process, see lockcore.Lease.Ticket
+//	transferred  the handler transferred its hold to another process, see lockcore.Lease.Ticket
 //	bad_ticket   the ticket of an Adopt was used, late, revoked or malformed
 //	failed       the handler returned an error, panicked, or under httpmw.Idempotent wrote a response that is not recorded, such as a 500
 //	replayed     the key was done

@@ -95,8 +95,8 @@ var outcomes = []struct {
 		events: ran(event.Granted{Attempt: 1}, event.Released{Abandoned: true}),
 	},
 	{
-		name: "hands its hold over", outcome: "handed_over",
-		events: ran(event.Granted{Attempt: 1}, event.Released{HandedOver: true}),
+		name: "transfers its hold", outcome: "transferred",
+		events: ran(event.Granted{Attempt: 1}, event.Released{Transferred: true}),
 	},
 	{
 		name: "a used ticket", outcome: "bad_ticket",

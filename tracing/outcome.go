@@ -27,14 +27,14 @@ const (
 	outcomeBadRecord   outcome = "bad_record"
 	outcomeLost        outcome = "lost"
 	outcomeUnknown     outcome = "unknown"
-	outcomeHandedOver  outcome = "handed_over"
+	outcomeTransferred outcome = "transferred"
 	outcomeTicket      outcome = "bad_ticket"
 )
 
 var (
 	exclusiveOutcomes = []outcome{
 		outcomeCompleted, outcomeTookOver, outcomeFailed, outcomeBusy, outcomeCanceled, outcomeUnavailable, outcomeClosed, outcomeLost,
-		outcomeHandedOver, outcomeTicket,
+		outcomeTransferred, outcomeTicket,
 	}
 	// onceOutcomes are those of once keys, which have records and can be abandoned.
 	onceOutcomes = append([]outcome{outcomeReplayed, outcomeMismatch, outcomeAbandoned, outcomeBadRecord, outcomeUnknown}, exclusiveOutcomes...)
@@ -46,7 +46,7 @@ func (o outcome) isError() bool {
 	switch o {
 	case outcomeFailed, outcomeAbandoned, outcomeUnavailable, outcomeClosed, outcomeBadRecord, outcomeLost, outcomeUnknown:
 		return true
-	case outcomeCompleted, outcomeTookOver, outcomeReplayed, outcomeBusy, outcomeMismatch, outcomeCanceled, outcomeHandedOver, outcomeTicket:
+	case outcomeCompleted, outcomeTookOver, outcomeReplayed, outcomeBusy, outcomeMismatch, outcomeCanceled, outcomeTransferred, outcomeTicket:
 	}
 	return false
 }
@@ -77,8 +77,8 @@ func outcomeOf(err error) outcome {
 // takes precedence over the handler's error, which is often only that of the canceled ctx.
 func outcomeOfRun(e event.Released, tookOver bool) (o outcome, class string) {
 	switch {
-	case e.HandedOver:
-		return outcomeHandedOver, ""
+	case e.Transferred:
+		return outcomeTransferred, ""
 	case e.Lost != nil:
 		return outcomeLost, errorType(e.Lost)
 	case e.Abandoned && e.Failed == nil:

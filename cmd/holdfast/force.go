@@ -44,7 +44,7 @@ same time, and only a resource that checks fencing tokens refuses the old one. S
 its process has ended.
 `
 
-const forceUnrenewed = `held under a lease that is not renewed (AcquireFixed, or handed over to another process),
+const forceUnrenewed = `held under a lease that is not renewed (AcquireFixed, or transferred to another process),
 so nothing shows whether its holder has died. Check that, and pass -even-alive`
 
 // forceClear ends the lease of a held key after a confirmation by the holder's name, unless the key
@@ -82,7 +82,7 @@ func (sh *shell) forceClear(ctx context.Context, l *lockcore.Locker, k keyed, o 
 	}
 	switch err := l.ForceClear(ctx, k.Kind, k.Key, k.Holding, options...); {
 	case errors.Is(err, lockcore.ErrAlive):
-		return refuse("held, and its holder has renewed the lease or handed the hold over meanwhile, so it lives; see holdfast revoke, or pass -even-alive")
+		return refuse("held, and its holder has renewed the lease or transferred the hold meanwhile, so it lives; see holdfast revoke, or pass -even-alive")
 	case errors.Is(err, lockcore.ErrChanged):
 		return refuse("changed since it was shown")
 	case err != nil:

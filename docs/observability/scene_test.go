@@ -145,7 +145,7 @@ func (s *scene) repeats() {
 	_, _ = guard.Once(s.Context(), s.b, "charge:3", o, nothing)                                                         // took_over
 }
 
-// tickets causes the outcomes handed_over, completed (by the adopter) and bad_ticket.
+// tickets causes the outcomes transferred, completed (by the adopter) and bad_ticket.
 func (s *scene) tickets() {
 	var ticket string
 	_ = guard.Exclusive(s.Context(), s.a, "account:2", named("account"), func(ctx context.Context) (err error) {

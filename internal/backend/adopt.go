@@ -2,7 +2,7 @@ package backend
 
 import "time"
 
-// A process hands a hold over to another process in two steps. The first process extends its lease
+// A process transfers a hold to another process in two steps. The first process extends its lease
 // with Extend to the time within which the hold can be adopted, and ends the hold without a
 // command. The second process sends an AdoptRequest with the id of that grant. Only the two
 // processes have that id.
@@ -37,7 +37,7 @@ type AdoptReply struct {
 // ends, each busy reply contains the answer.
 type InterimRequest struct {
 	Key     *Key
-	ID      string // of the grant that was handed over to another process
+	ID      string // of the grant that was transferred to another process
 	Attempt int    // of that grant
 	Answer  []byte
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // Unrenewed is the end of the text of a holder that does not renew its lease: with AcquireFixed, or after
-// the hold was handed over.
+// the hold was transferred.
 const Unrenewed = "\nunrenewed"
 
 // Holder is a parsed holder text.

@@ -159,8 +159,8 @@ func (o *Log) released(ctx context.Context, a *event.Acquisition, e event.Releas
 	level, message := slog.LevelDebug, "released"
 	attrs := []slog.Attr{slog.Duration("held", e.Held), slog.Int("renewals", e.Renewals)}
 	switch {
-	case e.HandedOver:
-		message = "handed over"
+	case e.Transferred:
+		message = "transferred"
 	case e.Lost != nil:
 		attrs = append(attrs, slog.String("cause", Class(e.Lost)))
 	case e.Abandoned:

@@ -45,7 +45,7 @@ func (w *world) node(h func(*lockcore.Locker) asynq.Handler) *node {
 // A server shuts down while its handler runs for longer than a lease. The lease is renewed
 // meanwhile, and the next worker gets the key when the handler returns.
 // Shows: A3
-func TestShutdownHandsOver(t *testing.T) {
+func TestShutdownRequeues(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
 		var g gauge

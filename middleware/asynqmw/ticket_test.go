@@ -27,7 +27,7 @@ func (w *world) enqueueTicket(ctx context.Context, kind, payload, ticket string)
 	return info
 }
 
-// A task hands over its hold to the next task, which runs before a task that waits. The ticket
+// A task transfers its hold to the next task, which runs before a task that waits. The ticket
 // works for one of two deliveries. The retry of the adopter acquires the key like any other task.
 // Shows: T2
 func TestTicketExclusive(t *testing.T) {
@@ -77,7 +77,7 @@ func TestTicketExclusive(t *testing.T) {
 	})
 }
 
-// A task hands over a once key. The run continues in the next task, and the result of that
+// A task transfers a once key. The run continues in the next task, and the result of that
 // task is recorded.
 // Shows: T5
 func TestTicketOnce(t *testing.T) {

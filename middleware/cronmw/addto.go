@@ -53,7 +53,7 @@ func AddTo(c *cron.Cron, locks *lockcore.Locker, name, spec string, j Job, fn fu
 	if s.plan, err = newPlan(schedule, c.Location(), spec, j.SkipRepeated, time.Now()); err != nil {
 		return 0, err
 	}
-	h := &handover{Schedule: s.Schedule}
+	h := &transfer{Schedule: s.Schedule}
 	return c.Schedule(h, &job{s, h}), nil
 }
 
@@ -75,7 +75,7 @@ func parsedBy(c *cron.Cron, spec string) (cron.Schedule, error) {
 // job is a cron.Job for a singleton.
 type job struct {
 	*singleton
-	ticks *handover
+	ticks *transfer
 }
 
 // Run implements cron.Job: it runs the tick of the calling goroutine, if there is one.

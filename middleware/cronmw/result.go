@@ -10,7 +10,7 @@ import (
 )
 
 // Outcome is how a tick ended on one instance. It contains the values of guard.Outcome except
-// Replayed and HandedOver, and those that only ticks have.
+// Replayed and Transferred, and those that only ticks have.
 type Outcome int
 
 // These outcomes have the values and texts of guard.Outcome.
@@ -27,7 +27,7 @@ const (
 // These outcomes exist only for ticks.
 const (
 	// Elsewhere means that another instance runs the tick or has decided it.
-	Elsewhere Outcome = iota + Outcome(guard.HandedOver) + 1
+	Elsewhere Outcome = iota + Outcome(guard.Transferred) + 1
 	// Skipped means that an earlier run continues, or that MinHold keeps the job's key after one.
 	// Err is a *lockcore.BusyError with the holder, which is empty after a run.
 	Skipped

@@ -88,7 +88,7 @@ func TestCutShort(t *testing.T) {
 
 // A client disconnects when the key is granted, before the handler runs. The key keeps its state:
 // free, or abandoned.
-func TestDisconnectAtTheHandOver(t *testing.T) {
+func TestDisconnectAtTheTransfer(t *testing.T) {
 	var runs, told atomic.Int64
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		runs.Add(1)

@@ -55,7 +55,7 @@ type Scope func(*http.Request) (string, error)
 //     recorded
 //   - abandoned otherwise, and always with guard.AtMostOnce
 //
-// A handler may hand over its work to a job: it calls guard.Ticket with [Key], sends the ticket,
+// A handler may transfer its work to a job: it calls guard.Ticket with [Key], sends the ticket,
 // and responds, usually with 202.
 //
 //   - Repetitions get that response with Retry-After and Idempotent-Replayed: true, until the job
@@ -201,7 +201,7 @@ func (m *idempotent) once(w http.ResponseWriter, r *http.Request, next http.Hand
 	if own == nil {
 		return m.replay(w, r, stored, err)
 	}
-	if stored.Outcome == guard.HandedOver { // before the client gets the response and can repeat the request
+	if stored.Outcome == guard.Transferred { // before the client gets the response and can repeat the request
 		m.keepInterim(holding, op.key, own, w.Header())
 	}
 	if !own.streamed { // sent also if the record could not be stored
@@ -251,7 +251,7 @@ func (m *idempotent) run(ctx context.Context, w http.ResponseWriter, r *http.Req
 		own.silent, own.streamed = false, true
 	}
 	switch {
-	case own.silent && (ctx.Err() != nil && !handedOver(ctx) || run.cut.Load()): //planted:cut-short-in-silence
+	case own.silent && (ctx.Err() != nil && !transferred(ctx) || run.cut.Load()): //planted:cut-short-in-silence
 		// The handler returned without a response because its context, or the context of a guard
 		// inside, ended. net/http's implicit 200 must not be recorded.
 		return nil, guard.Unknown(m.cutShort(context.Cause(ctx)))

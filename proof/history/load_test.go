@@ -45,7 +45,7 @@ type load struct {
 
 // counts are the numbers of the events.
 type counts struct {
-	ops, grants, handOvers, conflicts, entered, extended, revoked, lost, gone, unknown, completed, replayed, shares, together int
+	ops, grants, transfers, conflicts, entered, extended, revoked, lost, gone, unknown, completed, replayed, shares, together int
 }
 
 func newLoad(t *testing.T, keys int, lockers ...*lockcore.Locker) *load {
@@ -106,7 +106,7 @@ func (l *load) sum(events []operation) {
 			}
 		}
 		add(&c.grants, e.granted())
-		add(&c.handOvers, e.granted() && e.token == e.prev+1)
+		add(&c.transfers, e.granted() && e.token == e.prev+1)
 		add(&c.shares, e.granted() && e.shared)
 		add(&c.together, e.granted() && e.shared && e.joins)
 		add(&c.conflicts, e.answer == busy)
@@ -126,7 +126,7 @@ func (l *load) judge() {
 	l.Helper()
 	c := l.count
 	l.Logf("%d operations: %d grants (%d of them handed off), %d conflicts, %d entered again, %d extended, %d revoked, %d lost, %d waits canceled, %d completed, %d replayed, %d without an answer, %d shares (%d of them beside others or after them)",
-		c.ops, c.grants, c.handOvers, c.conflicts, c.entered, c.extended, c.revoked, c.lost, c.gone, c.completed, c.replayed, c.unknown, c.shares, c.together)
+		c.ops, c.grants, c.transfers, c.conflicts, c.entered, c.extended, c.revoked, c.lost, c.gone, c.completed, c.replayed, c.unknown, c.shares, c.together)
 	l.Logf("%d renewals; run %.1f s, check %.1f s; %d violations", l.renewals.Load(), l.ran.Seconds(), l.took.Seconds(), len(l.violations()))
 	for _, v := range l.violations() {
 		l.Error(v)
@@ -138,7 +138,7 @@ func (l *load) judge() {
 		return
 	}
 	least := c.ops / 1000
-	if min(c.handOvers, c.conflicts, c.entered, c.extended, c.replayed) <= least || c.revoked == 0 || l.renewals.Load() == 0 || c.gone == 0 {
+	if min(c.transfers, c.conflicts, c.entered, c.extended, c.replayed) <= least || c.revoked == 0 || l.renewals.Load() == 0 || c.gone == 0 {
 		l.Error("inconclusive: too little happened")
 	}
 	if c.unknown > c.ops/10 || c.lost > c.ops/10 { // a busy machine causes some; they are judged too

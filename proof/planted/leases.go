@@ -148,7 +148,7 @@ func leases() []mistake {
 			pkg:   "lockcore", test: "TestCloseInTime",
 		},
 		{
-			name: "lost-lease-handed-over", what: "A lost lease is handed off to the next waiter.",
+			name: "lost-lease-handed-off", what: "A lost lease is handed off to the next waiter.",
 			edits: []edit{
 				{"leader-lost", value("false && $")},
 				{"handed-off-if-kept", arg(2, "true || $")},

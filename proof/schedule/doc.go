@@ -17,7 +17,7 @@
 // or hands the key off to its next call. It releases (with or without a cooldown), abandons,
 // rotates or completes. It parks or unparks entries, or repeats a withdrawal or a release. In some
 // schedules most requests are for shares, with several limits and weights. In others, processes
-// hand holds over with tickets and store interim answers. A ticket is delivered once, several
+// transfer holds with tickets and store interim answers. A ticket is delivered once, several
 // times, late or never. Time often passes until about the end of a lease, a reservation, a record
 // or a TTL. A late duplicate arrives less than a minute after it was sent, because ended ids are
 // kept for so long. In a Cluster PUBLISH does not count each receiver.

@@ -8,7 +8,7 @@ func (p *process) useHold() {
 	alone := !once && h.share.Limit == 0
 	alive := p.holds()
 	if w.passes && alive && w.chance(25) {
-		p.handOver()
+		p.transfer()
 		return
 	}
 	switch x := w.rnd.IntN(100); {

@@ -14,9 +14,9 @@ type ticket struct {
 	until    int64 // no process adopts it after this time
 }
 
-// handOver simulates Lease.Ticket: it extends the lease, and ends the hold locally. The process
+// transfer simulates Lease.Ticket: it extends the lease, and ends the hold locally. The process
 // continues meanwhile.
-func (p *process) handOver() {
+func (p *process) transfer() {
 	h, w := &p.hold, p.w
 	id, life, d := h.id, p.life, max(h.lease, pick(w, []int64{3e6, 30e6}))
 	c := command{op: renew, id: id, lease: d, retention: d + w.abandonedFor(h.mode)}
@@ -37,7 +37,7 @@ func (p *process) handOver() {
 	})
 }
 
-// answer stores the interim answer of the run that the process has handed over.
+// answer stores the interim answer of the run that the process has transferred.
 func (p *process) answer() {
 	t := p.handed
 	p.handed = nil

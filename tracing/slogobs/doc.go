@@ -61,7 +61,7 @@
 //	lease ended by force          warn   this process called ForceClear
 //	record does not decode        error
 //	misconfigured                 error
-//	waiting, granted, released, replayed, handed over
+//	waiting, granted, released, replayed, transferred
 //	                              debug
 //	handler failed                debug  only the class of the error: the program logs the errors of its handlers
 //	parked, unparked              debug  a task waits for its key outside of its worker; it got the key, or ended

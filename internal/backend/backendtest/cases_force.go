@@ -110,7 +110,7 @@ func forces() []rule {
 			s.a.complete(true, completion(r, g.Token))
 			s.state(&s.claim, backend.StateDone)
 		}),
-		fast("ForceClear ends a hold that was handed over", func(s *scene) {
+		fast("ForceClear ends a hold that was transferred", func(s *scene) {
 			r, _ := s.a.hold(&s.job)
 			s.a.renew(backend.VerdictKept, renewal(r, day))
 			s.force(backend.Cleared, &s.job)

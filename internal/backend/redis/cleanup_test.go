@@ -78,9 +78,9 @@ func keyNames(n int) []string {
 	return keys
 }
 
-// handOver releases the keys that another Locker waits for. It returns how long each waiter waited
+// transfer releases the keys that another Locker waits for. It returns how long each waiter waited
 // after the release, sorted.
-func handOver(t *testing.T, held map[string]*lockcore.Lease, keys []string, next *lockcore.Locker, before func()) []time.Duration {
+func transfer(t *testing.T, held map[string]*lockcore.Lease, keys []string, next *lockcore.Locker, before func()) []time.Duration {
 	t.Helper()
 	rdb, took := make([]time.Duration, len(keys)), make([]time.Time, len(keys))
 	var wg sync.WaitGroup
@@ -172,11 +172,11 @@ func TestCleanupManyCanceled(t *testing.T) {
 	for _, key := range keys {
 		held[key] = w.Must(holder.Acquire(t.Context(), key, lockcore.Terms{}))
 	}
-	control := handOver(t, held, keys[n:], next, nil)
+	control := transfer(t, held, keys[n:], next, nil)
 	keys = keys[:n]
 	p, said := process.Listen[string](t, waiterTask{Addr: w.Redis.Options().Addr, N: n})
 	eventually(t, "the queues", func() bool { return waitingIn(t, w.Redis, keys) == n })
-	waits := handOver(t, held, keys[n-sample:], next, func() { p.Tell("") })
+	waits := transfer(t, held, keys[n-sample:], next, func() { p.Tell("") })
 	at := func(all []time.Duration, p int) time.Duration { return all[len(all)*p/100] }
 	t.Logf("wait after the release: p50 %v, p99 %v, max %v; control without canceled waiters: p50 %v, p99 %v, max %v",
 		at(waits, 50), at(waits, 99), waits[sample-1], at(control, 50), at(control, 99), control[sample-1])

@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
-// This file contains the rules for a hold that is handed over to another process. They have the
+// This file contains the rules for a hold that is transferred to another process. They have the
 // form of those in rules.go.
 
 // Adopt passes a hold to a new grant, whose tokens are greater. The run continues: its number, the
@@ -53,7 +53,7 @@ func (k *Key) adopted(kind backend.Kind) backend.AdoptReply {
 	}
 }
 
-// Interim stores the interim answer of a hold that was handed over to another process. An adopted
+// Interim stores the interim answer of a hold that was transferred to another process. An adopted
 // hold remembers the id of the first grant, and has the same attempt. A later run has another
 // attempt, unless the attempts were counted from 1 again, after the end of a record or a clear. All
 // waiters are notified, because a waiter may end with the answer. They stay in the queue.

@@ -1,5 +1,5 @@
--- interim.lua: store the interim answer of a once key that a process has handed over.
--- grant_id: id of the grant that was handed over · attempt: number of its run · answer · channels:
+-- interim.lua: store the interim answer of a once key that a process has transferred.
+-- grant_id: id of the grant that was transferred · attempt: number of its run · answer · channels:
 --   their prefix
 -- Returns 1 stored · 0 the hold has ended
 -- or the error BADFIELD and the name of a field that cannot be read.

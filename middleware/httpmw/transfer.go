@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// A handler under Idempotent may hand over its hold to a job with guard.Ticket, and respond with
+// A handler under Idempotent may transfer its hold to a job with guard.Ticket, and respond with
 // 202. That response is not the record of the key, because the work has not ended. It is stored
 // with the hold as an interim answer, see access.Locker.Interim. So it is removed when the hold
 // ends by Complete, by a release or as abandoned.
@@ -95,7 +95,7 @@ func (m *idempotent) replayInterim(w http.ResponseWriter, r *http.Request, answe
 	return nil
 }
 
-// handedOver reports whether guard.Ticket has ended ctx.
-func handedOver(ctx context.Context) bool {
+// transferred reports whether guard.Ticket has ended ctx.
+func transferred(ctx context.Context) bool {
 	return errors.Is(context.Cause(ctx), lockcore.ErrReleased)
 }

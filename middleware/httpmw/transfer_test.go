@@ -20,9 +20,9 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// handsOver returns a handler that hands over its hold, sends the ticket to tickets and responds
+// transfers returns a handler that transfers its hold, sends the ticket to tickets and responds
 // with 202.
-func handsOver(t *testing.T, tickets chan<- string) http.HandlerFunc {
+func transfers(t *testing.T, tickets chan<- string) http.HandlerFunc {
 	t.Helper()
 	return func(w http.ResponseWriter, r *http.Request) {
 		ticket, err := guard.Ticket(r.Context(), httpmw.Key(r.Context()), time.Hour)
@@ -53,12 +53,12 @@ func (f *fixture) wantInterim(a answer) {
 	}
 }
 
-// A handler hands over its hold. Repetitions get its 202 at once until the job completes, and then
+// A handler transfers its hold. Repetitions get its 202 at once until the job completes, and then
 // the response of the job.
 // Shows: T5, T7
-func TestHandOver(t *testing.T) {
+func TestTransfer(t *testing.T) {
 	tickets := make(chan string, 1)
-	f := guarded(t, httpmw.IdempotentOptions{Terms: lockcore.Terms{Wait: time.Hour}, Keep: 2 * time.Hour}, handsOver(t, tickets))
+	f := guarded(t, httpmw.IdempotentOptions{Terms: lockcore.Terms{Wait: time.Hour}, Keep: 2 * time.Hour}, transfers(t, tickets))
 	f.wantRan(f.post("k"), http.StatusAccepted)
 	f.wantInterim(f.post("k"))
 	f.wantProblem(f.do("POST", "/orders", "another body", "Idempotency-Key", "k"), http.StatusUnprocessableEntity, "key-reused")
@@ -114,9 +114,9 @@ func (f *fixture) foreignLeases() []*lockcore.Lease {
 // A job releases the key, and the next request runs. A job abandons the key, and the next request
 // is refused.
 // Shows: T7
-func TestHandOverFails(t *testing.T) {
+func TestTransferFails(t *testing.T) {
 	tickets := make(chan string, 1)
-	f := guarded(t, httpmw.IdempotentOptions{Mode: guard.AtMostOnce}, handsOver(t, tickets))
+	f := guarded(t, httpmw.IdempotentOptions{Mode: guard.AtMostOnce}, transfers(t, tickets))
 	f.wantRan(f.post("k"), http.StatusAccepted)
 	if err := f.adopt(<-tickets).Release(t.Context()); err != nil {
 		t.Fatal(err)
@@ -129,11 +129,11 @@ func TestHandOverFails(t *testing.T) {
 	f.wantProblem(f.post("k"), http.StatusConflict, "outcome-unknown")
 }
 
-// A repetition waits while the handler hands over its hold. It gets the response of the handler,
+// A repetition waits while the handler transfers its hold. It gets the response of the handler,
 // which is 200 if the handler writes nothing. It gets 409 if the response of the handler is not
 // recorded.
 // Shows: T7
-func TestHandOverAnswers(t *testing.T) {
+func TestTransferAnswers(t *testing.T) {
 	for name, test := range map[string]struct {
 		write  func(http.ResponseWriter)
 		status int
@@ -179,14 +179,14 @@ func TestHandOverAnswers(t *testing.T) {
 
 // An interim answer is used only for a request with its key. A Claim of that key in a handler waits
 // instead.
-func TestHandOverInside(t *testing.T) {
+func TestTransferInside(t *testing.T) {
 	tickets := make(chan string, 1)
 	var locks *lockcore.Locker
 	inner := ""
 	f := guarded(t, httpmw.IdempotentOptions{}, func(w http.ResponseWriter, r *http.Request) {
 		if inner == "" {
 			inner = httpmw.Key(r.Context())
-			handsOver(t, tickets)(w, r)
+			transfers(t, tickets)(w, r)
 			return
 		}
 		_, _, err := locks.Claim(r.Context(), inner, lockcore.Claim{Terms: lockcore.Terms{Wait: 50 * time.Millisecond}})
@@ -202,7 +202,7 @@ func TestHandOverInside(t *testing.T) {
 	_ = f.adopt(<-tickets).Release(context.Background())
 }
 
-// A repeat waits on another server, or on the same one, while the handler hands over its hold. It
+// A repeat waits on another server, or on the same one, while the handler transfers its hold. It
 // gets the interim answer as soon as that is stored. In virtual time any poll would take time.
 func TestInterimAnswerWakesWaiters(t *testing.T) {
 	for _, servers := range []int{1, 2} {

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
-// The handler hands over its hold to a job and responds with 202. Repetitions get that response
+// The handler transfers its hold to a job and responds with 202. Repetitions get that response
 // until the job, which may be in another process, completes the request.
 func ExampleComplete() {
 	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{}) // with several processes: lockcore.New

@@ -10,7 +10,7 @@ import (
 
 const maxDue = 1024 // the maximum number of ticks that wrappers of the chain delay or skip; older ones are dropped
 
-// handover passes ticks from the Schedule, which cron calls for times, to the Job, which cron calls
+// transfer passes ticks from the Schedule, which cron calls for times, to the Job, which cron calls
 // without a time.
 //
 // Cron starts the job for each time that Next has returned, in a goroutine. That goroutine may call
@@ -20,7 +20,7 @@ const maxDue = 1024 // the maximum number of ticks that wrappers of the chain de
 //
 // Other code may call Next with any time. So Run takes only ticks that are due. Of the future ticks
 // only the nearest is kept, because cron waits for that one.
-type handover struct {
+type transfer struct {
 	cron.Schedule
 	mu   sync.Mutex
 	next time.Time   // the nearest future tick
@@ -28,7 +28,7 @@ type handover struct {
 }
 
 // Next implements cron.Schedule: it returns the next tick after t.
-func (h *handover) Next(t time.Time) time.Time {
+func (h *transfer) Next(t time.Time) time.Time {
 	tick := h.Schedule.Next(t)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -46,7 +46,7 @@ func (h *handover) Next(t time.Time) time.Time {
 
 // take returns the tick for a goroutine that cron has started. It returns false if there is none,
 // because other code has called Run.
-func (h *handover) take() (time.Time, bool) {
+func (h *transfer) take() (time.Time, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.comeLocked(time.Now())
@@ -60,14 +60,14 @@ func (h *handover) take() (time.Time, bool) {
 }
 
 // comeLocked moves next to due if it is due now.
-func (h *handover) comeLocked(now time.Time) {
+func (h *transfer) comeLocked(now time.Time) {
 	if !h.next.IsZero() && !h.next.After(now) { // the same comparison as in cron
 		h.addLocked(h.next)
 		h.next = time.Time{}
 	}
 }
 
-func (h *handover) addLocked(tick time.Time) {
+func (h *transfer) addLocked(tick time.Time) {
 	i, found := slices.BinarySearchFunc(h.due, tick, time.Time.Compare)
 	if found {
 		return

@@ -1,9 +1,9 @@
-// Command handover is an API that responds 202 and lets an asynq task do the work. The hold of the
+// Command transfer is an API that responds 202 and lets an asynq task do the work. The hold of the
 // Idempotency-Key passes from the HTTP handler to the task with a ticket. So a repetition of the
 // request gets the 202 until the task has completed it, and then the result.
 //
-//	go run ./examples/handover                        on a Redis inside the process
-//	go run ./examples/handover -redis localhost:6379  on your Redis; it removes the keys that it makes
+//	go run ./examples/transfer                        on a Redis inside the process
+//	go run ./examples/transfer -redis localhost:6379  on your Redis; it removes the keys that it makes
 //
 // It sends the requests itself (story.go), checks the responses, and exits with 1 if one is not as
 // expected.
@@ -26,7 +26,7 @@ import (
 
 func main() { program.Main() }
 
-var program = stage.Program{Name: "handover", Play: story}
+var program = stage.Program{Name: "transfer", Play: story}
 
 // adoptWithin is how long the task may wait in the queue. After that the key is abandoned, and the
 // next repetition of the request starts a new run.
