@@ -335,6 +335,34 @@ func TestLeaseAbandoned(t *testing.T) {
 	})
 }
 
+// An abandoned hold is not handed off: the next call of this process takes the key over, and learns
+// that the work may be half done.
+func TestAbandonWithWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newSpace(t).Locker(lockcore.Options{})
+		first, err := l.Acquire(t.Context(), "k", noWait)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := make(chan *lockcore.Lease)
+		go func() {
+			le, _ := l.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Minute})
+			next <- le
+		}()
+		synctest.Wait()
+		if err := first.Abandon(t.Context()); err != nil {
+			t.Error(err)
+		}
+		le := <-next
+		if !le.Abandoned() {
+			t.Error("the takeover is not reported")
+		}
+		if err := le.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A completion that arrives after the end of the lease is recorded, unless another run has begun.
 func TestLeaseLateCompletion(t *testing.T) {
 	for name, followed := range map[string]bool{"not followed": false, "followed": true} {
