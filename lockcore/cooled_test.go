@@ -18,7 +18,7 @@ func TestMinHoldForgotten(t *testing.T) {
 		onRedis, _, _ := w.Locker(lockcore.Options{})
 		inMemory := memoryLocker(t, lockcore.Options{MaxBytes: 1 << 20})
 		limit := lockcore.Terms{Limit: 5, MinHold: time.Second, Wait: lockcore.NoWait}
-		users := testlevel.Pick(t, 500, 2_000, 100_000)
+		users := testlevel.Pick(t, 500, 500, 100_000)
 		for i := range users {
 			for _, l := range []*lockcore.Locker{onRedis, inMemory} {
 				le, err := l.Acquire(t.Context(), fmt.Sprint("user", i), limit)

@@ -912,7 +912,7 @@ var mistakes = []struct {
 // TestDifferentialFindsMistakes compares the rules with scripts that have a mistake. It finds each
 // mistake.
 func TestDifferentialFindsMistakes(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t)
 	for _, m := range mistakes {
 		t.Run(m.name, func(t *testing.T) {
 			tm := virtual
