@@ -31,7 +31,7 @@ test: ## the quick tests; they need only Go (those that need a redis-server are 
 full: ## all tests of the library with the race detector, on real servers too; needs a redis-server
 	$(FULL) $(FEWER_GC) $(GOTEST) -run '^TestDifferential' ./internal/backend/memory
 	$(FULL) $(FEWER_GC) $(GOTEST) -race -skip '^TestDifferential' -timeout 20m -p 2 -parallel 8 ./lockcore ./internal/backend/redis ./locktest $$($(GO) list ./... | grep -vE '/(internal/security|middleware/.*)$$')
-	$(FULL) $(FEWER_GC) $(GOTEST) -race -timeout 20m -p 1 -parallel 8 ./middleware/... # they wait for servers, within a second
+	$(FULL) $(FEWER_GC) $(GOTEST) -race -timeout 20m -p 1 -parallel 16 ./middleware/... # they wait for servers, within a second
 	$(FULL) $(GOTEST) -count=1 ./internal/security
 
 .PHONY: servers

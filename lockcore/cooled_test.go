@@ -20,7 +20,7 @@ func TestMinHoldForgotten(t *testing.T) {
 		onRedis, _, _ := w.Locker(lockcore.Options{})
 		inMemory := memoryLocker(t, lockcore.MemoryOptions{MaxBytes: 1 << 20})
 		limit := testcall.Call{Limit: lockcore.Limit{N: 5}, Terms: lockcore.Terms{MinHold: time.Second, Wait: lockcore.NoWait}}
-		users := testlevel.Pick(t, 500, 2_000, 100_000)
+		users := testlevel.Pick(t, 500, 500, 100_000)
 		for i := range users {
 			for _, l := range []*lockcore.Locker{onRedis, inMemory} {
 				le, err := limit.Acquire(t.Context(), l, fmt.Sprint("user", i))

@@ -93,20 +93,22 @@ func TestLeaseGap(t *testing.T) {
 	})
 }
 
-// The connection of a renewal breaks. The renewal is sent again. The subscription stays open, so
-// nothing else renews the lease.
+// The connections of three renewals in a row break. The renewal is sent again each time, although the
+// watchdog sends a second one anyway. The subscription stays open, so nothing else renews the lease.
 // Shows: L8
 func TestLeaseRenewalCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		l, faults, _ := w.Locker(lockcore.Options{})
 		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
-		for range 10 {
+		for n := range 30 {
 			select {
 			case <-faults.CutRequest(faulty.Script("renew")).Struck():
-				time.Sleep(time.Minute)
 			case <-le.Context().Done():
 				t.Fatal(context.Cause(le.Context()))
+			}
+			if n%3 == 2 {
+				time.Sleep(time.Minute)
 			}
 		}
 		if err := le.Release(t.Context()); err != nil {
@@ -338,6 +340,35 @@ func TestLeaseAbandoned(t *testing.T) {
 			t.Fatalf("takeover: %v", err)
 		}
 		if err := le.Complete(t.Context(), []byte("r"), time.Hour); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// An abandoned hold is not handed off: the next call of this process takes the key over, and learns
+// that the work may be half done.
+// Shows: W8
+func TestAbandonWithWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newSpace(t).Locker(lockcore.Options{})
+		first, err := l.Acquire(t.Context(), "k", noWait)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := make(chan *lockcore.Lease)
+		go func() {
+			le, _ := l.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Minute})
+			next <- le
+		}()
+		synctest.Wait()
+		if err := first.Abandon(t.Context()); err != nil {
+			t.Error(err)
+		}
+		le := <-next
+		if !le.Abandoned() {
+			t.Error("the takeover is not reported")
+		}
+		if err := le.Release(t.Context()); err != nil {
 			t.Error(err)
 		}
 	})

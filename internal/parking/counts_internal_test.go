@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -111,5 +112,19 @@ func TestParkingCounts(t *testing.T) {
 				p.mu.Unlock()
 			})
 		}
+	}
+}
+
+// Two jobs of a key that no waker has begun become one: none of their entries is lost. Otherwise a
+// task would count as woken, for ten seconds, without being run.
+func TestJobsOfAKeyAddUp(t *testing.T) {
+	p, k := New(Options{}), lockKey{}
+	p.wakers.running = maxWakers // all of them work for other keys
+	p.wake(k, 1, backend.UnparkReply{Wake: []string{"a"}, Marked: 7})
+	p.wake(k, 2, backend.UnparkReply{Wake: []string{"b"}, Marked: 5})
+	p.wakeFree(k, 1)
+	_, j, ok := p.nextWake()
+	if !ok || j.want != 2 || !slices.Equal(j.entries, []string{"a", "b"}) || j.marked != 7 || !j.free {
+		t.Errorf("%+v, %v", j, ok)
 	}
 }

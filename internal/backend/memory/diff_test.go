@@ -917,7 +917,7 @@ var mistakes = []struct {
 // mistake.
 // Shows: M1
 func TestDifferentialFindsMistakes(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t)
 	for _, m := range mistakes {
 		t.Run(m.name, func(t *testing.T) {
 			tm := virtual
