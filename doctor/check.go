@@ -35,41 +35,42 @@ const (
 	SeverityNote    Severity = "note"    // information; no action is needed
 )
 
-// Code names a kind of Finding. It stays the same over releases. docs/operate.md lists them.
+// Code names a kind of Finding, such as "eviction" or "rights". It stays the same over releases.
+// docs/operate.md lists them.
 type Code string
 
 // The codes of the findings.
 const (
-	CodeServer         Code = "server"          // version, round trip and clock of a server that was examined
-	CodeUnreachable    Code = "unreachable"     // a primary of a Cluster does not reply
-	CodeBusy           Code = "busy"            // a script of another program blocks the server, or the server loads its data
-	CodeNotSeen        Code = "not-seen"        // the user may not read some facts
-	CodeVersion        Code = "version"         // older than 6.2
-	CodeLua            Code = "lua-cve"         // the version number is older than the fixes of Lua's vulnerabilities
-	CodeEviction       Code = "eviction"        // a maxmemory-policy that evicts keys
-	CodeMemory         Code = "memory"          // maxmemory is almost reached
-	CodePersistence    Code = "persistence"     // a crash or a restart loses data
-	CodeDisk           Code = "disk"            // the last write to disk failed
-	CodeReplica        Code = "replica"         // not a primary
-	CodeFailover       Code = "failover"        // replication is asynchronous
-	CodeMinReplicas    Code = "min-replicas"    // an isolated primary continues to grant, or there are too few replicas
-	CodeReplicaAcks    Code = "replica-acks"    // fewer replicas than Options.ReplicaAcks exist, or acknowledge in time
-	CodeSentinel       Code = "sentinel"        // Sentinels watch the server, but the client does not use them
-	CodeClusterClient  Code = "cluster-client"  // a node of a Cluster, and a client for one server
-	CodeClusterSlots   Code = "cluster-slots"   // a client whose copies would not follow a failover, so New returns an error
-	CodeClusterState   Code = "cluster-state"   // the Cluster does not serve all slots
-	CodeSharedClient   Code = "shared-client"   // a client that a Locker cannot copy
-	CodeClock          Code = "clock"           // the clocks of server and process differ
-	CodeClockDrift     Code = "clock-drift"     // the server's clock jumps or runs at another rate
-	CodeLatency        Code = "latency"         // replies are slow for this lease
-	CodeSlowCommands   Code = "slow-commands"   // a command has blocked the server
-	CodeRights         Code = "rights"          // commands, keys or channels that the user may not use
-	CodeChannel        Code = "channel"         // notifications do not arrive
-	CodeTrial          Code = "trial"           // a throw-away key could not be acquired and released
-	CodeIdleTimeout    Code = "idle-timeout"    // the server closes idle connections
-	CodeKeepalive      Code = "tcp-keepalive"   // connections of dead machines stay
-	CodePubSubBuffer   Code = "pubsub-buffer"   // a small buffer ends subscriptions
-	CodeReplyThreshold Code = "reply-threshold" // how soon a blocked server replies BUSY
+	codeServer         Code = "server"          // version, round trip and clock of a server that was examined
+	codeUnreachable    Code = "unreachable"     // a primary of a Cluster does not reply
+	codeBusy           Code = "busy"            // a script of another program blocks the server, or the server loads its data
+	codeNotSeen        Code = "not-seen"        // the user may not read some facts
+	codeVersion        Code = "version"         // older than 6.2
+	codeLua            Code = "lua-cve"         // the version number is older than the fixes of Lua's vulnerabilities
+	codeEviction       Code = "eviction"        // a maxmemory-policy that evicts keys
+	codeMemory         Code = "memory"          // maxmemory is almost reached
+	codePersistence    Code = "persistence"     // a crash or a restart loses data
+	codeDisk           Code = "disk"            // the last write to disk failed
+	codeReplica        Code = "replica"         // not a primary
+	codeFailover       Code = "failover"        // replication is asynchronous
+	codeMinReplicas    Code = "min-replicas"    // an isolated primary continues to grant, or there are too few replicas
+	codeReplicaAcks    Code = "replica-acks"    // fewer replicas than Options.ReplicaAcks exist, or acknowledge in time
+	codeSentinel       Code = "sentinel"        // Sentinels watch the server, but the client does not use them
+	codeClusterClient  Code = "cluster-client"  // a node of a Cluster, and a client for one server
+	codeClusterSlots   Code = "cluster-slots"   // a client whose copies would not follow a failover, so New returns an error
+	codeClusterState   Code = "cluster-state"   // the Cluster does not serve all slots
+	codeSharedClient   Code = "shared-client"   // a client that a Locker cannot copy
+	codeClock          Code = "clock"           // the clocks of server and process differ
+	codeClockDrift     Code = "clock-drift"     // the server's clock jumps or runs at another rate
+	codeLatency        Code = "latency"         // replies are slow for this lease
+	codeSlowCommands   Code = "slow-commands"   // a command has blocked the server
+	codeRights         Code = "rights"          // commands, keys or channels that the user may not use
+	codeChannel        Code = "channel"         // notifications do not arrive
+	codeTrial          Code = "trial"           // a throw-away key could not be acquired and released
+	codeIdleTimeout    Code = "idle-timeout"    // the server closes idle connections
+	codeKeepalive      Code = "tcp-keepalive"   // connections of dead machines stay
+	codePubSubBuffer   Code = "pubsub-buffer"   // a small buffer ends subscriptions
+	codeReplyThreshold Code = "reply-threshold" // how soon a blocked server replies BUSY
 )
 
 // Finding is one result of Check.
@@ -104,19 +105,19 @@ func (f Finding) String() string {
 //   - If ctx ends meanwhile, a key may stay for up to a minute.
 //   - If the process dies or Redis becomes unavailable during the trial, a key stays for about a
 //     day. No key stays without a TTL.
-//   - Facts that the user may not read are a finding (CodeNotSeen). If an ACL refuses INFO,
+//   - Facts that the user may not read are a finding (codeNotSeen). If an ACL refuses INFO,
 //     CONFIG, SLOWLOG, PUBSUB or CLUSTER, its log gets an entry for each.
 //
 // The findings are sorted, worst first. They are true at this moment. An empty result proves
 // nothing about later times. A client that lockcore.New refuses because of its slots is a finding
-// (CodeClusterSlots). Otherwise Check returns the error of lockcore.New, or the cause of ctx, or an
+// (codeClusterSlots). Otherwise Check returns the error of lockcore.New, or the cause of ctx, or an
 // error that satisfies ErrUnavailable if no server could be examined.
 func Check(ctx context.Context, rdb goredis.UniversalClient, o lockcore.Options) ([]Finding, error) {
 	o.Observer = nil // the trial is not part of the program's telemetry
 	l, err := lockcore.New(rdb, o)
 	if errors.Is(err, redis.ErrClusterSlots) {
 		return []Finding{{
-			CodeClusterSlots, SeverityProblem, "", "the ClusterClient gets its slots from a function, as one of redis.NewFailoverClusterClient does",
+			codeClusterSlots, SeverityProblem, "", "the ClusterClient gets its slots from a function, as one of redis.NewFailoverClusterClient does",
 			"lockcore.New refuses it. The Locker's own clients would stay on the old primary for up to a minute after a failover, and acquire keys there beside the new one.",
 			"With Sentinel use redis.NewFailoverClient (in redis.UniversalOptions: MasterName without RouteByLatency, RouteRandomly and IsClusterMode). In a Cluster whose addresses must be changed use ClusterOptions.Dialer.",
 		}}, nil

@@ -17,7 +17,7 @@ func (n *node) checkMemory() {
 			severity, seen = SeverityWarning, fmt.Sprintf("maxmemory-policy is %s, without a maxmemory", policy)
 			consequence = "Redis evicts nothing today. Once maxmemory is set, it drops held keys and records silently."
 		}
-		n.say(CodeEviction, severity, seen, consequence,
+		n.say(codeEviction, severity, seen, consequence,
 			"Set maxmemory-policy noeviction. If a cache on this server needs another policy, give holdfast a separate Redis.")
 	}
 	used, most := count(n.info, "used_memory"), count(n.info, "maxmemory")
@@ -28,7 +28,7 @@ func (n *node) checkMemory() {
 	if used >= most {
 		severity = SeverityProblem
 	}
-	n.say(CodeMemory, severity, fmt.Sprintf("%d of %d bytes of maxmemory are used", used, most),
+	n.say(codeMemory, severity, fmt.Sprintf("%d of %d bytes of maxmemory are used", used, most),
 		"At the limit new keys are refused with ErrUnavailable. Held leases are still renewed and released.",
 		"Raise maxmemory, delete other data, or shorten Keep.")
 }
@@ -48,25 +48,25 @@ func (n *node) checkPersistence() {
 	save, saves := n.config["save"]
 	fsync := n.config["appendfsync"]
 	switch {
-	case !known: // CodeNotSeen reports it
+	case !known: // codeNotSeen reports it
 	case aof != "1" && saves && save == "":
-		n.say(CodePersistence, SeverityWarning, "no persistence: neither an AOF nor snapshots",
+		n.say(codePersistence, SeverityWarning, "no persistence: neither an AOF nor snapshots",
 			"A restart loses all grants and records: a key may have two holders for as long as a lease, and done keys run again.",
 			"Set appendonly yes and appendfsync always."+rule)
 	case aof != "1":
-		n.say(CodePersistence, SeverityWarning, "no AOF: "+snapshots(save),
+		n.say(codePersistence, SeverityWarning, "no AOF: "+snapshots(save),
 			"A crash loses the grants and records since the last snapshot, and restores holds that were released since.",
 			"Set appendonly yes and appendfsync always."+rule)
 	case fsync == "everysec":
-		n.say(CodePersistence, SeverityNote, "AOF with appendfsync everysec",
+		n.say(codePersistence, SeverityNote, "AOF with appendfsync everysec",
 			"If the machine crashes, the grants and records of the last second or two are lost: a key may have a second holder for at most a lease, and a handler may run again.",
 			"Set appendfsync always if you cannot accept that."+rule)
 	case fsync == "no":
-		n.say(CodePersistence, SeverityWarning, "AOF with appendfsync no",
+		n.say(codePersistence, SeverityWarning, "AOF with appendfsync no",
 			"If the machine crashes, the grants and records that the operating system has not written yet are lost, typically half a minute of them.",
 			"Set appendfsync always, or at least everysec."+rule)
 	case fsync == "":
-		n.say(CodePersistence, SeverityNote, "AOF, and appendfsync is not known",
+		n.say(codePersistence, SeverityNote, "AOF, and appendfsync is not known",
 			"A crash of the machine loses the last second or two with everysec, about half a minute with no, and nothing with always.",
 			"Check the setting with the operator of the server.")
 	}
@@ -88,7 +88,7 @@ func (n *node) checkDisk() {
 		if !ok || status == "ok" {
 			continue
 		}
-		n.say(CodeDisk, SeverityProblem, field+" is "+strconv.Quote(status),
+		n.say(codeDisk, SeverityProblem, field+" is "+strconv.Quote(status),
 			"Redis may refuse all writes (MISCONF): nothing is acquired, renewed or released until it can write again. A restart loses the data that is not on disk.",
 			"Look at the server's log, its disk and the rights of its directory.")
 	}

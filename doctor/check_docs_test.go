@@ -20,14 +20,14 @@ func TestCheckDocs(t *testing.T) {
 		if strings.HasSuffix(f, "_test.go") {
 			continue
 		}
-		for _, m := range regexp.MustCompile(`\b(Code\w+), (?:Severity(\w+)|severity)\b`).FindAllStringSubmatch(source(t, f), -1) {
+		for _, m := range regexp.MustCompile(`\b(code\w+), (?:Severity(\w+)|severity)\b`).FindAllStringSubmatch(source(t, f), -1) {
 			if found[m[1]] = append(found[m[1]], strings.ToLower(m[2])); m[2] == "" { // a variable
 				found[m[1]] = append(found[m[1]], "problem", "warning")
 			}
 		}
 	}
 	var rows []string
-	for _, m := range regexp.MustCompile(`(?m)^\t(Code\w+) +Code = "([a-z-]+)" +// (.*)$`).FindAllStringSubmatch(source(t, "check.go"), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^\t(code\w+) +Code = "([a-z-]+)" +// (.*)$`).FindAllStringSubmatch(source(t, "check.go"), -1) {
 		var severities []string
 		for _, s := range []string{"problem", "warning", "note"} {
 			if slices.Contains(found[m[1]], s) {

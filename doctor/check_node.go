@@ -39,7 +39,7 @@ func (n *node) examine(ctx context.Context) {
 	}
 	n.readInfo(ctx)
 	if n.info["redis_mode"] == "sentinel" {
-		n.say(CodeSentinel, SeverityProblem, "this is a Sentinel, which keeps no keys",
+		n.say(codeSentinel, SeverityProblem, "this is a Sentinel, which keeps no keys",
 			"Nothing can be acquired here.", "Make the client with redis.NewFailoverClient and the name of the master.")
 		return
 	}
@@ -56,7 +56,7 @@ func (n *node) examine(ctx context.Context) {
 	n.checkConnections()
 	n.tryOut(ctx)
 	if len(n.unseen) > 0 {
-		n.say(CodeNotSeen, SeverityNote, "refused or failed: "+strings.Join(n.unseen, "; "),
+		n.say(codeNotSeen, SeverityNote, "refused or failed: "+strings.Join(n.unseen, "; "),
 			"The facts that these commands return are not checked. That alone is not a problem.",
 			"Run the doctor as a user with these rights, or check the facts with the operator of the server.")
 	}
@@ -66,15 +66,15 @@ func (n *node) examine(ctx context.Context) {
 func (n *node) blocked(err error) {
 	switch {
 	case goredis.HasErrorPrefix(err, "BUSY") && !noMaster(err):
-		n.say(CodeBusy, SeverityProblem, "it replies "+strconv.Quote(err.Error()),
+		n.say(codeBusy, SeverityProblem, "it replies "+strconv.Quote(err.Error()),
 			"While that script runs nothing is acquired, renewed or released, and leases end.",
 			"Find the program that sent the script. SCRIPT KILL ends a script that has not written yet.")
 	case goredis.HasErrorPrefix(err, "LOADING") && !noMaster(err):
-		n.say(CodeBusy, SeverityProblem, "it is loading its data",
+		n.say(codeBusy, SeverityProblem, "it is loading its data",
 			"Until that is over nothing is acquired, renewed or released, and leases end.", "Wait, and check again.")
 	default:
 		n.err = err
-		n.say(CodeUnreachable, SeverityProblem, "it does not reply: "+err.Error(),
+		n.say(codeUnreachable, SeverityProblem, "it does not reply: "+err.Error(),
 			"The keys of its slots can be neither acquired nor renewed.", "Look at this node, the network to it and the rights of the user there.")
 	}
 }

@@ -65,7 +65,7 @@ return redis.call('DEL', KEYS[1], KEYS[2])`
 
 // tryOut uses throw-away keys as a Locker does.
 func (n *node) tryOut(ctx context.Context) {
-	if n.key == "" || n.found(CodeReplica) {
+	if n.key == "" || n.found(codeReplica) {
 		return
 	}
 	var refused []string
@@ -87,14 +87,14 @@ func (n *node) tryOut(ctx context.Context) {
 	if failed == nil {
 		failed = n.trial(ctx)
 	}
-	if tooFew := new(lockcore.ReplicaAcksError); errors.As(failed, &tooFew) {
-		if !n.found(CodeReplicaAcks) { // INFO may be refused, or the replicas slow
-			n.lacksReplicas(strings.TrimPrefix(tooFew.Error(), "lockcore: "), " If they are connected and slow: a longer ReplicaAcks.Timeout.")
+	if errors.Is(failed, lockcore.ErrReplicaAcks) {
+		if !n.found(codeReplicaAcks) { // INFO may be refused, or the replicas slow
+			n.lacksReplicas(strings.TrimPrefix(failed.Error(), "lockcore: "), " If they are connected and slow: a longer ReplicaAcks.Timeout.")
 		}
 		return
 	}
-	if failed != nil && !n.found(CodeMemory, CodeDisk, CodeMinReplicas, CodeReplicaAcks, CodeClusterState, CodeClusterClient) {
-		n.say(CodeTrial, SeverityProblem, "a throw-away key could not be acquired and released: "+strings.TrimSpace(failed.Error()),
+	if failed != nil && !n.found(codeMemory, codeDisk, codeMinReplicas, codeReplicaAcks, codeClusterState, codeClusterClient) {
+		n.say(codeTrial, SeverityProblem, "a throw-away key could not be acquired and released: "+strings.TrimSpace(failed.Error()),
 			"No task that holdfast guards can run.", "The message comes from Redis, or from a proxy in front of it.")
 	}
 }
@@ -112,7 +112,7 @@ func (n *node) refused(what []string) {
 	if slices.ContainsFunc(what, func(s string) bool { return strings.HasPrefix(s, waitRefused) }) {
 		remedy += " Options.ReplicaAcks also needs +wait."
 	}
-	n.say(CodeRights, SeverityProblem, "refused: "+strings.Join(what, "; "),
+	n.say(codeRights, SeverityProblem, "refused: "+strings.Join(what, "; "),
 		"A script fails at a command that the user may not use, in the worst case half-way. Nothing works reliably.", remedy)
 }
 
@@ -192,7 +192,7 @@ func (e *examination) sweep(ctx context.Context, nodes []*node) {
 // checkChannel sends a message as a release does, and receives it as a waiter does.
 func (e *examination) checkChannel(ctx context.Context, nodes []*node) []Finding {
 	i := slices.IndexFunc(nodes, func(n *node) bool {
-		return n.key != "" && n.err == nil && !n.found(CodeReplica, CodeBusy, CodeSentinel, CodeRights)
+		return n.key != "" && n.err == nil && !n.found(codeReplica, codeBusy, codeSentinel, codeRights)
 	})
 	if i < 0 {
 		return nil // the servers have worse findings
@@ -206,7 +206,7 @@ func (e *examination) checkChannel(ctx context.Context, nodes []*node) []Finding
 		seen, remedy = "SUBSCRIBE is refused: "+strings.TrimSpace(err.Error()), fmt.Sprintf("Give the user +subscribe, +unsubscribe, +ping and the channels &%s*.", e.b.Channels())
 	}
 	return []Finding{{
-		CodeChannel, SeverityWarning, "", seen,
+		codeChannel, SeverityWarning, "", seen,
 		"Waiters receive no messages: they send their requests again after up to 2 s, and may be overtaken. Revoke cancels a holder only at its next renewal.", remedy,
 	}}
 }

@@ -74,7 +74,7 @@ func (n *node) checkClock() {
 	}
 	best := quickest(n.samples)
 	if off := best.offset(); off.Abs()-best.took/2 > clockApart {
-		n.say(CodeClock, SeverityWarning, fmt.Sprintf("the server's clock is %v %s this process's", off.Abs().Round(time.Millisecond), aheadOf(off)),
+		n.say(codeClock, SeverityWarning, fmt.Sprintf("the server's clock is %v %s this process's", off.Abs().Round(time.Millisecond), aheadOf(off)),
 			"Leases work, because only durations are sent. But when the server's clock is corrected and jumps forward, leases end before their holders notice. Cron ticks (cronmw) begin by the server's clock, and times in logs do not match.",
 			"Let both machines follow NTP by slewing, not by stepping.")
 	}
@@ -86,7 +86,7 @@ func (n *node) checkClock() {
 	here := (last.sent.Sub(first.sent) + (last.took-first.took)/2).Abs() // monotonic
 	drift := last.clock.Sub(first.clock) - here
 	if drift.Abs() > (first.took+last.took)/2+here/100+clockNoise {
-		n.say(CodeClockDrift, SeverityProblem, fmt.Sprintf("in %v of this process the server's clock advanced by %v", here.Round(time.Millisecond), (here+drift).Round(time.Millisecond)),
+		n.say(codeClockDrift, SeverityProblem, fmt.Sprintf("in %v of this process the server's clock advanced by %v", here.Round(time.Millisecond), (here+drift).Round(time.Millisecond)),
 			"A lease ends by the server's clock: if that clock jumps or runs fast by more than 1 %, a second holder may run. If it runs slow, a dead holder's key is free later.",
 			"Look at the server's clock (NTP, a virtual machine that was moved or paused) and let it be slewed, not stepped.")
 	}
@@ -109,11 +109,11 @@ func (n *node) checkLatency() {
 	seen := fmt.Sprintf("%d round trips: p50 %v, p99 %v, max %v; the lease is %v", len(n.samples), p50, p99, worst, lease)
 	switch {
 	case worst > lease/10 || worst > callTimeout*9/10:
-		n.say(CodeLatency, SeverityProblem, seen,
+		n.say(codeLatency, SeverityProblem, seen,
 			fmt.Sprintf("A lease is renewed after a third of its time and canceled a tenth before its end, and a command may take %v. Replies as slow as these use up that time, and leases are lost.", callTimeout),
 			"Find out what is slow (network, CPU, slow commands of others), or use a longer Terms.Lease.")
 	case worst > lease/100:
-		n.say(CodeLatency, SeverityWarning, seen,
+		n.say(codeLatency, SeverityWarning, seen,
 			"Every acquire and release takes that long, and slow replies use up part of a lease.",
 			"Find out what is slow, or use a longer Terms.Lease.")
 	}
@@ -144,7 +144,7 @@ func (n *node) checkServer() {
 		seen += fmt.Sprintf("; %d round trips: p50 %v, p99 %v, max %v; clock %+.1f ms to %.1f ms", len(n.samples), p50, p99, worst,
 			float64(best.offset())/1e6, float64(best.took)/2e6)
 	}
-	n.say(CodeServer, SeverityNote, seen, "This server was checked. The times are those of this moment.", "Nothing to do.")
+	n.say(codeServer, SeverityNote, seen, "This server was checked. The times are those of this moment.", "Nothing to do.")
 }
 
 // checkSlow reports commands that have blocked the server, from the slow log. The finding contains
@@ -175,7 +175,7 @@ func (n *node) checkSlow(ctx context.Context) {
 		}
 	}
 	if slow > 0 {
-		n.say(CodeSlowCommands, SeverityWarning, fmt.Sprintf("the slow log has %d commands of more than %v, the slowest %v (%q)", slow, limit, worst.Round(time.Millisecond), command),
+		n.say(codeSlowCommands, SeverityWarning, fmt.Sprintf("the slow log has %d commands of more than %v, the slowest %v (%q)", slow, limit, worst.Round(time.Millisecond), command),
 			"Redis runs one command at a time: while a slow one runs, nothing is acquired or renewed. A command that takes nearly a lease ends all leases.",
 			"Move slow commands elsewhere, split them up, or give holdfast a separate Redis.")
 	}

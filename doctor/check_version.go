@@ -31,19 +31,19 @@ func (n *node) checkVersion() {
 	name, text := n.product()
 	v, ok := parseVersion(text)
 	if !ok {
-		return // INFO was refused, which CodeNotSeen reports; or it is another product, for which the trial decides
+		return // INFO was refused, which codeNotSeen reports; or it is another product, for which the trial decides
 	}
 	fixed := luaFixedRedis
 	if name == "Valkey" {
 		fixed = luaFixedValkey
 	} else if slices.Compare(v[:], oldestRedis[:]) < 0 {
-		n.say(CodeVersion, SeverityProblem, "Redis "+text,
+		n.say(codeVersion, SeverityProblem, "Redis "+text,
 			"The scripts are not tested on it; it may lack commands that they need.", "Update to Redis 6.2 or later, or Valkey.")
 	}
 	if luaFixed(v, fixed) {
 		return
 	}
-	n.say(CodeLua, SeverityWarning, fmt.Sprintf("%s %s, by its number before the fixes of CVE-2025-49844", name, text),
+	n.say(codeLua, SeverityWarning, fmt.Sprintf("%s %s, by its number before the fixes of CVE-2025-49844", name, text),
 		"On a server without the fixes, a user with the right to EVAL may be able to run code on it. The number alone does not prove that: distributions (Debian: 7.0.15-1~deb12u6) and hosting providers may add the fixes without a new number.",
 		"Compare the package's changelog, or update to at least "+listVersions(fixed)+". Give EVAL only to users who need it.")
 }

@@ -2,15 +2,14 @@ package event
 
 import "time"
 
-// NoKey is an event: a task or request had no key, or its LimitFunc returned no limit. Packages
-// asynqmw and httpmw report it. It belongs to no attempt, see [Observer].
+// NoKey is an event: a task or request had no key, or its LimitFunc returned no limit. It belongs
+// to no attempt, see [Observer].
 type NoKey struct {
 	Name string // Terms.Name or its default
 }
 
-// ConflictLost is an event: a conflict used up the last attempt of a job. Package asynqmw reports
-// it. A worker without asynqmw can pass the event to its Observer itself. It belongs to no attempt,
-// see [Observer].
+// ConflictLost is an event: a conflict used up the last attempt of a job. A worker without a
+// middleware can pass the event to its Observer itself. It belongs to no attempt, see [Observer].
 type ConflictLost struct {
 	Name   string // Terms.Name or its default
 	Holder Holder // of the key
@@ -25,7 +24,7 @@ type PayloadDiffers struct {
 }
 
 // TickAbandoned is an event: the instance that ran a cron tick died, and no other instance runs the
-// tick. Package cronmw reports it once for each such tick. It belongs to no attempt, see
+// tick. It is reported once for each such tick. It belongs to no attempt, see
 // [Observer].
 type TickAbandoned struct {
 	Name   string // Terms.Name
@@ -33,8 +32,8 @@ type TickAbandoned struct {
 	Holder Holder // the instance that died
 }
 
-// Parked is an event: a task waits for a busy key outside of its worker. Package asynqmw reports
-// it. It belongs to no attempt, see [Observer].
+// Parked is an event: a task waits for a busy key outside of its worker. It belongs to no attempt,
+// see [Observer].
 type Parked struct {
 	Name   string        // Terms.Name or its default
 	Kind   Kind          // of the key
@@ -49,7 +48,7 @@ type Parked struct {
 // RerunSkipped is an event: asynq delivered a task again that had been parked, and that had
 // completed less than 30 s before. Its handler did not run, because a late wake may have caused the
 // delivery. If an operator runs the task by hand in this time, it does not run either, because the
-// two cases look the same. Package asynqmw reports it. It belongs to no attempt, see
+// two cases look the same. It belongs to no attempt, see
 // [Observer].
 type RerunSkipped struct {
 	Name      string        // Terms.Name or its default
@@ -58,8 +57,8 @@ type RerunSkipped struct {
 	Completed time.Duration // since the task completed; for asynq a skipped run is a completion too
 }
 
-// Unparked is an event: a task that was parked got its key, or ended without it. Package asynqmw
-// reports it. It belongs to no attempt, see [Observer].
+// Unparked is an event: a task that was parked got its key, or ended without it. It belongs to no
+// attempt, see [Observer].
 type Unparked struct {
 	Name   string        // Terms.Name or its default
 	Kind   Kind          // of the key

@@ -29,7 +29,7 @@ type Acquisition struct {
 //   - The Locker recovers and counts a panic in Lost, RenewFailed, RenewPass, GroupSent, Overrun,
 //     CompletionFailed, CompletionStored, CleanupFailed and Traceparent, and then works as without
 //     the panic. Most of these calls come on goroutines of the Locker. It logs the first such panic
-//     with slog.Error and reports it as Misconfigured, see lockcore.Locker.ObserverPanics.
+//     with slog.Error and reports it as Misconfigured.
 //   - All other events come on the goroutine of the call that they belong to. A panic there reaches
 //     the caller, after the call has released its key.
 type Observer interface {
@@ -42,7 +42,7 @@ type Observer interface {
 	// attempt and come with any ctx:
 	//
 	//   - RenewPass, GroupSent, CleanupFailed, ForceCleared and Misconfigured
-	//   - BadRecord, if httpmw reports it
+	//   - BadRecord, if a middleware reports it
 	//   - NoKey, ConflictLost, PayloadDiffers, TickAbandoned, Parked, Unparked and RerunSkipped
 	Event(ctx context.Context, e Event)
 	// Traceparent returns the W3C trace context of ctx, or "". The backend stores at most 128 bytes
@@ -110,7 +110,7 @@ type Lost struct{ Cause error }
 //   - If only the ctx of the caller ended, with the next renewal.
 type Overrun struct{ Cause error }
 
-// Released ends an attempt that ran. If Failed satisfies ErrBusy and Completed is false, a guard
+// Released ends an attempt that ran. If Failed satisfies ErrBusy and Completed is false, a call
 // inside the handler found its key busy. Then the call gave its own key back, and has not failed.
 type Released struct {
 	Held        time.Duration // from the start of the hold to the end of its last run

@@ -14,7 +14,7 @@ const (
 	maxToken  = 1 << 53 // Lua numbers are exact up to this value; today's tokens are a fifth of it
 )
 
-// ErrNoHold is the error of [Of] and [Current] for a ctx that holds no key. It never held one, or
+// ErrNoHold is the error of [Of] for a ctx that holds no key. It never held one, or
 // its hold was released or lost. If ctx has ended, the error also wraps its cause.
 var ErrNoHold = errors.New("fence: ctx does not hold the key")
 
@@ -24,15 +24,6 @@ type Hold struct {
 	Key   string // of the lock
 	Token int64  // fencing token; it grows with every hold of Key
 	ID    string // distinguishes holds with equal tokens; shares that are held at the same time have one ID
-}
-
-// Current returns the innermost hold that ctx carries, of any key, or [ErrNoHold]. It sends no
-// command. Only the resource can detect that the hold is not the newest one.
-func Current(ctx context.Context) (Hold, error) {
-	if h, ok := lockcore.Current(ctx); ok {
-		return Hold{Key: h.Key, Token: h.Token, ID: h.ID()}, nil
-	}
-	return none(ctx, ErrNoHold)
 }
 
 // Of returns the innermost hold of key that ctx carries, or [ErrNoHold]. It sends no command.

@@ -7,12 +7,9 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// Hold is a hold that a ctx carries: its key, token, start and attempt.
-type Hold = lockcore.Hold
-
 // Current returns the innermost hold that ctx carries. ok is false if ctx carries none that is
 // valid now.
-func Current(ctx context.Context) (h Hold, ok bool) { return lockcore.Current(ctx) }
+func Current(ctx context.Context) (h lockcore.Hold, ok bool) { return lockcore.Current(ctx) }
 
 // Token returns the fencing token under which ctx holds key, and reports whether ctx holds key. The
 // token grows with every hold of the key, not with a renewal or a nested call. It is about 1.8e15

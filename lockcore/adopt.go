@@ -29,6 +29,8 @@ import (
 // A message queue may deliver a ticket twice. Then one Adopt succeeds, and the other returns
 // ErrLost. That process can call Acquire or Claim, which waits until the adopted lease ends.
 //
+// Other calls of this process wait for the adopted hold as for a hold of another process.
+//
 // After ErrUnavailable the ticket may be used up. The Locker then abandons the hold asynchronously,
 // so that the next call can take the key over before the lease expires. If the command never
 // arrived, the ticket still works.

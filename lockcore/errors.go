@@ -235,7 +235,7 @@ func translate(err error) error {
 		return &dataError{e}
 	}
 	if e, ok := errors.AsType[*backend.AcksError](err); ok {
-		return &ReplicaAcksError{Acked: e.Acked, Wanted: e.Wanted, Reason: e.Reason}
+		return &replicaAcksError{Acked: e.Acked, Wanted: e.Wanted, Reason: e.Reason}
 	}
 	switch {
 	case errors.Is(err, backend.ErrClosed):

@@ -27,3 +27,6 @@ func NewSpace() (func(Options) (*Locker, error), error) {
 		})
 	}, nil
 }
+
+// ObserverPanics returns how many panics of the Observer l has recovered.
+func ObserverPanics(l *Locker) int64 { return l.panics.Load() }

@@ -69,12 +69,10 @@ type Holding struct {
 	// Shares are the shares of a shared key that end first, at most 100.
 	Shares []Share
 
-	// Parked is the number of tasks that wait for the key outside of their workers, see
-	// asynqmw.Configure.
+	// Parked is the number of tasks that wait for the key outside of their workers.
 	Parked    int
 	ParkedFor time.Duration // since the oldest of these was parked for the first time
-	// OldestParked names that task: asynqmw.Parking.Deployment, queue and task ID, separated by
-	// slashes. Each of them is escaped with url.PathEscape.
+	// OldestParked names that task: deployment, queue and task ID, separated by slashes. Each of them is escaped with url.PathEscape.
 	OldestParked string
 }
 

@@ -8,14 +8,46 @@ import (
 )
 
 const (
-	// MaxLimit is the greatest Limit.N.
-	MaxLimit = 1_000_000
-
 	// Unlimited as Limit.N gets a share next to any number of others: the share of a reader.
 	Unlimited = -1
 )
 
+const maxLimit = 1_000_000
+
 // Limit says how many calls may hold a key at the same time, for [Locker.AcquireShare].
+//
+// [Locker.AcquireShare] gets a share of the key next to others: a reader with Unlimited, a permit
+// with a number. [Locker.Acquire] gets the key alone, as a writer. Shares and
+// holds of the key alone exclude each other:
+//
+//	the key is              a share waits                      a call for the key alone waits
+//	free                    no                                 no
+//	held alone              yes                                yes
+//	shared, no waiter       if the weights would exceed N      yes
+//	shared, with waiters    yes                                yes
+//
+// The rules of shares:
+//
+//   - The Limit belongs to the call. Redis stores no number of permits, so a call with
+//     another Limit needs no setup. Calls with different Limits are each granted by their own.
+//   - Requests are granted in the order of their arrival. The first one that does not fit keeps all
+//     behind it waiting. So neither a writer nor a call with a great weight starves. A waiting
+//     process that sends nothing for 5 s counts as dead and is dropped.
+//   - A phase lasts from the first share to the end of the last one. All shares of a phase have the
+//     same Hold.ID and the same token. The token is greater than that of the hold before the phase,
+//     and smaller than that of the hold after it. So a fence refuses what was read before a write.
+//     The fence does not distinguish two permits of a phase.
+//   - Calls of one process for Unlimited that begin within 5 ms use one share. This does not apply
+//     to calls with a MinHold, or while a call of this process waits for the key. So a process
+//     sends at most 200 such requests a second for a key. They overtake a waiting writer for at
+//     most these 5 ms.
+//   - Waiting calls of one process may follow each other under one permit for 5 ms, as in a batch
+//     of hand-offs.
+//   - Each hold of a share has its own ctx and its own MaxHold and Stall. A share whose process has
+//     died is free at the end of its lease. It does not make the key abandoned.
+//   - A nested call that requests more than the share of its hold fails with [ErrUpgrade] at once.
+//     Release the share first.
+//   - Shares are for exclusive keys only, not for Claim, and they have no tickets.
 //
 // A call is granted when the weights of all shares, its own included, are together at most N. Each
 // call is granted by its own Limit, so all calls for a key should have the same N. It may change at
@@ -37,8 +69,8 @@ func (n Limit) Validate() error {
 		if n.Weight != 0 {
 			weight = fmt.Errorf("lockcore: Limit.Weight is %d, must be 0 with Unlimited", n.Weight)
 		}
-	case n.N < 1 || n.N > MaxLimit:
-		bad = fmt.Errorf("lockcore: Limit.N is %d, must be between 1 and %d, or Unlimited", n.N, MaxLimit)
+	case n.N < 1 || n.N > maxLimit:
+		bad = fmt.Errorf("lockcore: Limit.N is %d, must be between 1 and %d, or Unlimited", n.N, maxLimit)
 		if n.Weight < 0 {
 			weight = fmt.Errorf("lockcore: Limit.Weight is %d, must be at least 0", n.Weight)
 		}

@@ -70,6 +70,49 @@ func (o Options) Validate() error {
 
 // Locker acquires, renews and releases the leases of one process. Make one per process with [New]
 // and share it. It is safe for concurrent use.
+//
+// # Wait queues
+//
+// The calls of one process (of one Locker) for a key wait in a local FIFO queue. Only the leader of
+// that queue sends requests to Redis. Redis keeps a remote queue, of processes. A release reserves
+// the key for the first process for half a second, and Redis notifies that process on its one
+// subscription.
+//
+// Redis gives a grant: a lease and a block of 512 tokens. If other calls of the process wait when a
+// holder releases, the next of them gets the key at once, without a command. This hand-off keeps
+// the lease. The new hold has the next token, its own ctx and its own MaxHold.
+//
+// A batch of hand-offs ends after 512 holds, or with the hold during which it becomes 5 ms old.
+// Then one script releases the key and requests it again. The next process gets the key, or this
+// one if no other process waits. A process in the remote queue waits for about one batch of each
+// process before it.
+//
+// A lease is handed off only if the key is exclusive, and the lease is neither lost, extended nor
+// fixed. The next waiter must have the same Terms.Lease and the same Limit. Any other waiter gets
+// its own grant in its turn. A hold that lasts about 300 ms after a hand-off is published in Redis.
+// Until then Inspect returns an earlier hold of the batch.
+//
+// When a key of Claim is done, all its waiters get the record at once.
+//
+// Terms.MaxWaiting bounds how many calls of a Locker wait for one key. If the holder is known, a
+// call beyond that number is refused at once and costs no command. So one hot key cannot occupy a
+// process.
+//
+// Inside a process the order of arrival is guaranteed for all terms: not even a call with NoWait
+// overtakes a waiter. Between processes turns are guaranteed: a batch is bounded, and for half a
+// second only the first process of the queue can get the reserved key.
+//
+// An order of arrival over several processes is not guaranteed:
+//
+//   - A process with a thousand waiters gets as many turns as a process with one, so its calls wait
+//     longer.
+//   - A process is not in the remote queue while it has no subscription: when it has just begun to
+//     wait, or has lost its connection. It sends its request again at the end of the lease, at
+//     least every 2 s, and as soon as it has subscribed. Until then other processes may overtake
+//     it.
+//   - If the holder died, was revoked or lost its lease, the first request to arrive gets the key. A
+//     waiter that last polled under the previous holder may get it 2 s later.
+//   - A call that is canceled, or whose Wait is over, leaves the queue and loses its place.
 type Locker struct {
 	id                string // a UUID, see ID; also in remote queues and in the name of its channel
 	processID         string // describes this process, see holderText
@@ -157,13 +200,12 @@ func (l *Locker) Terms() Terms { return l.terms }
 // 512 bytes.
 //
 // A call for a key that ctx already holds is nested: it sends no command, and uses only t.Wait. It
-// enters at once, or when another nested call next to it has returned, see the package
-// documentation.
+// enters at once, or when another nested call next to it has returned, see below.
 //
 // Every error satisfies errors.Is(err, ErrNotRun):
 //
 //   - *BusyError at the end of t.Wait, or at once with NoWait or beyond t.MaxWaiting
-//   - ErrUnavailable; with Options.ReplicaAcks also *ReplicaAcksError
+//   - ErrUnavailable; with Options.ReplicaAcks also ErrReplicaAcks
 //   - ErrClosed
 //   - ErrKey, or an error of t.Validate
 //   - ErrRecord if the data in Redis is not that of an exclusive key
@@ -172,7 +214,28 @@ func (l *Locker) Terms() Terms { return l.terms }
 //
 // The lease is renewed until it is released. If a program drops a *Lease without Release, the key
 // stays held until the process ends or the Locker is closed. So set Terms.MaxHold if you call
-// Acquire directly, or use package guard, which always releases.
+// Acquire directly.
+//
+// # Nested calls
+//
+// An Acquire whose ctx carries a hold of its key, by the same Locker, is nested: it is part of that
+// hold and sends no command. A hold has a chain of open runs. The first run is the outermost, and
+// each further run is nested in the one before.
+//
+//   - A call whose ctx belongs to the innermost open run enters at once.
+//   - A call whose ctx belongs to an outer run waits until the run nested in that one has returned.
+//     Such calls wait in FIFO order, for at most Terms.Wait. Then they fail with a [*BusyError]
+//     whose field Nested is set.
+//   - The ctx of a run that has returned counts as that of the nearest open run around it.
+//   - Holds of other keys that ctx carries have no effect.
+//
+// Nested runs exclude each other. They do not exclude the code of the run around them. So a handler
+// that starts goroutines with its ctx must wait for them, or acquire the key again for its own work
+// meanwhile. Nested runs act as locks: two goroutines that acquire two keys in different orders
+// wait for each other.
+//
+// The hold ends with its last run. If the first lease is released earlier, the runs inside it go
+// on. From then on a call with the ctx of the first run is not nested.
 func (l *Locker) Acquire(ctx context.Context, key string, t Terms) (*Lease, error) {
 	return l.acquire(ctx, key, Limit{}, false, &t, nil)
 }
@@ -186,9 +249,9 @@ func (l *Locker) Acquire(ctx context.Context, key string, t Terms) (*Lease, erro
 //	Release before that             the key is free at once    the key is free at once
 //	Release after that              ErrLost                    ErrLost
 //
-// [Lease.Extend] never shortens the lease, so the later end counts. Inspect returns such a lease with
-// Holding.Fixed. Because no renewal shows that its holder lives, ForceClear without EvenAlive returns
-// ErrAlive. The errors are those of Acquire.
+// [Lease.Extend] never shortens the lease, so the later end counts. Inspect returns such a lease
+// with Holding.Fixed. Because no renewal shows that its holder lives, ForceClear without EvenAlive
+// returns ErrAlive. The errors are those of Acquire.
 func (l *Locker) AcquireFixed(ctx context.Context, key string, t Terms) (*Lease, error) {
 	return l.acquire(ctx, key, Limit{}, true, &t, nil)
 }
@@ -329,8 +392,8 @@ func (l *Locker) holderText(ctx context.Context) string {
 	return l.processID + task + "\n" + trace
 }
 
-// storedHolder returns what the backend stores of a holder. unrenewed is set if it does not renew the
-// lease, so that ForceClear does not take it for dead.
+// storedHolder returns what the backend stores of a holder. unrenewed is set if it does not renew
+// the lease, so that ForceClear does not take it for dead.
 func (l *Locker) storedHolder(ctx context.Context, unrenewed bool) string {
 	text := l.holderText(ctx)
 	if unrenewed {
@@ -444,9 +507,6 @@ func (l *Locker) shielded(call func()) {
 	}()
 	call()
 }
-
-// ObserverPanics returns how many panics of the Observer the Locker has recovered.
-func (l *Locker) ObserverPanics() int64 { return l.panics.Load() }
 
 // observerPanicked counts a panic. It logs the first one with its stack, and reports it as
 // Misconfigured.

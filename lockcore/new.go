@@ -82,11 +82,13 @@ func (o MemoryOptions) Validate() error {
 // services that run as a single instance: neither other processes nor other Lockers see its keys.
 // Everything else works as with New: waiting, fencing tokens, takeovers, records, Inspect, Revoke.
 //
-//   - The keys end with the process. So a once key runs again after a restart, and a crash leaves
-//     no abandoned key.
-//   - Tokens start at the clock of the machine, so they grow over a restart unless the clock was
-//     set back.
+//   - It does not exclude other processes and other Lockers. So it does not suit two instances, not
+//     even during a rolling deploy, or a cron job that runs on several pods.
+//   - The keys end with the process. After a restart or a crash a once key runs again, and no key
+//     is abandoned. So it does not suit payments.
 //   - Keys and records take at most o.MaxBytes.
+//   - Tokens start at the clock of the machine. They grow over a restart, unless the clock was set
+//     back.
 //
 // NewMemory returns an error if o is not valid.
 func NewMemory(o MemoryOptions) (*Locker, error) {

@@ -52,7 +52,7 @@ func TestObserverPanicsInTheBackground(t *testing.T) {
 		if misconfigured := len(locktest.EventsOf[event.Misconfigured](heard)); renewed == 0 || failed == 0 || lost != 1 || completion != 1 || misconfigured != 1 {
 			t.Errorf("heard %+v", heard.Events())
 		}
-		if n := l.ObserverPanics(); n < int64(renewed+failed+lost+completion) {
+		if n := lockcore.ObserverPanics(l); n < int64(renewed+failed+lost+completion) {
 			t.Errorf("%d panics were counted, heard %+v", n, heard.Events())
 		}
 	})
@@ -115,8 +115,8 @@ func TestObserverPanicsOnOverrun(t *testing.T) {
 			t.Error(err)
 		}
 		events := heard.Events()
-		if e, ok := events[len(events)-1].(event.Released); !ok || l.ObserverPanics() != 2 {
-			t.Errorf("the last event is %T, %d panics were counted", e, l.ObserverPanics())
+		if e, ok := events[len(events)-1].(event.Released); !ok || lockcore.ObserverPanics(l) != 2 {
+			t.Errorf("the last event is %T, %d panics were counted", e, lockcore.ObserverPanics(l))
 		}
 		other := w.Locker(lockcore.Options{})
 		if _, rec, err := other.Claim(t.Context(), "o", lockcore.Claim{Terms: noWait}); err != nil || rec == nil || string(rec.Data) != "record" {

@@ -23,7 +23,7 @@ const (
 //
 //   - A grant does not count, so its call does not run. The call sends its request again, as when
 //     Redis does not reply. Meanwhile other calls find the key busy. When Wait is over, the grant
-//     is withdrawn and the error is a *ReplicaAcksError.
+//     is withdrawn and the error matches ErrReplicaAcks.
 //   - A renewal does not count. The lease ends as if Redis were unavailable, and RenewFailed has
 //     the reason.
 //   - A record is sent again asynchronously while the lease is valid. If too few replicas
@@ -73,18 +73,18 @@ func (r ReplicaAcks) withDefaults() ReplicaAcks {
 }
 
 // ErrReplicaAcks: the primary has the grant, renewal or record, but too few replicas acknowledged
-// it in time. The error is a *ReplicaAcksError.
+// it in time. The text of the error says how many.
 var ErrReplicaAcks = notRun("lockcore: too few replicas acknowledged")
 
-// ReplicaAcksError reports how many replicas have acknowledged a grant, a renewal or a record.
-type ReplicaAcksError struct {
+// replicaAcksError reports how many replicas have acknowledged a grant, a renewal or a record.
+type replicaAcksError struct {
 	Acked, Wanted int
 	// Reason says why Acked is not known. It is empty if Acked is known. It is text, not a wrapped
 	// error, because the error that it quotes is of WAIT and not of the grant.
 	Reason string
 }
 
-func (e *ReplicaAcksError) Error() string {
+func (e *replicaAcksError) Error() string {
 	s := fmt.Sprintf("lockcore: %d of %d replicas acknowledged", e.Acked, e.Wanted)
 	if e.Reason != "" {
 		s += ": " + e.Reason
@@ -92,10 +92,10 @@ func (e *ReplicaAcksError) Error() string {
 	return s
 }
 
-// Is makes a ReplicaAcksError match ErrReplicaAcks, ErrUnavailable and ErrNotRun.
-func (e *ReplicaAcksError) Is(target error) bool {
+// Is makes a replicaAcksError match ErrReplicaAcks, ErrUnavailable and ErrNotRun.
+func (e *replicaAcksError) Is(target error) bool {
 	return target == ErrReplicaAcks || target == ErrUnavailable || target == ErrNotRun
 }
 
 // ErrorType names the class for telemetry.
-func (e *ReplicaAcksError) ErrorType() string { return "replica_acks" }
+func (e *replicaAcksError) ErrorType() string { return "replica_acks" }

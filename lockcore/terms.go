@@ -47,7 +47,7 @@ type Terms struct {
 	// MaxWaiting bounds how many calls of this Locker wait for one key. If that many wait when the
 	// call begins, the call fails with a *BusyError at once. If the Locker does not know the holder
 	// yet, the call first waits for the reply to the request under way. It is refused only if no
-	// place is free after that reply. Default: none; in httpmw 64. 1 to 1,000,000.
+	// place is free after that reply. Default: none. 1 to 1,000,000.
 	//
 	//   - The calls in the local queue count. The call that waits for another process counts too.
 	//     Holds do not count.

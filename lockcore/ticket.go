@@ -27,8 +27,11 @@ const (
 // ErrReleased before that, so two valid holds never overlap. For work that goes on, such as to send
 // the ticket, use the ctx of [Detach].
 //
+//   - The key stays held on the way, and no waiter gets it.
 //   - The hold is not renewed on its way. If no process adopts it within d, the key is abandoned,
 //     as after a crash.
+//   - Revoke of a hold on its way takes effect when it is adopted. Until then, or until the end of
+//     the ticket, the key stays held.
 //   - If the ticket cannot be sent, adopt it and release that lease.
 //   - The MinHold of this lease no longer applies.
 //

@@ -147,7 +147,7 @@ func (t *trial) readers() {
 		time.Sleep(pollEvery)
 	}
 	// This share has a limit: a reader could join the share of the first reader for 5 ms.
-	if le, err := a.AcquireShare(t.ctx, key, lockcore.Limit{N: lockcore.MaxLimit}, lockcore.Terms{Lease: longLease, Wait: lockcore.NoWait}); !errors.Is(err, lockcore.ErrBusy) {
+	if le, err := a.AcquireShare(t.ctx, key, lockcore.Limit{N: 1_000_000}, lockcore.Terms{Lease: longLease, Wait: lockcore.NoWait}); !errors.Is(err, lockcore.ErrBusy) {
 		t.Errorf("a later share overtakes the writer: %v", err)
 		if err == nil {
 			t.lease(le)

@@ -247,7 +247,7 @@ func TestDoctor(t *testing.T) {
 	ok(t, s.Client(t).ConfigSet(t.Context(), "maxmemory", "100mb").Err())
 	code, out, _ = call{}.run(t, append(args, "-json")...)
 	var findings []doctor.Finding
-	if err := json.Unmarshal([]byte(out), &findings); err != nil || code != exitProblem || findings[0].Code != doctor.CodeEviction {
+	if err := json.Unmarshal([]byte(out), &findings); err != nil || code != exitProblem || findings[0].Code != "eviction" {
 		t.Errorf("%d %v %s", code, err, out)
 	}
 }
