@@ -47,7 +47,7 @@ func Complete(ctx context.Context, lease *lockcore.Lease, status int, header htt
 	}
 	var o IdempotentOptions
 	kept := o.kept(header, nil)
-	delete(kept, "Content-Length") // that of another message, perhaps
+	delete(kept, "Content-Length") // perhaps of another message
 	data, err := codec{}.Encode(response{status: status, header: kept, body: body})
 	if err != nil {
 		return errtext.Prefix("httpmw: Complete", err)
