@@ -81,10 +81,9 @@ func TestScriptParkKeepsCoolingShares(t *testing.T) {
 		b.ttl(time.Second + time.Minute)
 		b.run(park("1"))
 		b.ttl(backend.ParkedTTL)
-		before := b.rdb.PTTL(b.Context(), b.keys[0]).Val()
 		shares := b.rdb.PTTL(b.Context(), b.keys[0]+":s").Val()
-		if after := b.rdb.PTTL(b.Context(), b.keys[0]).Val(); shares > before || shares < after {
-			b.Errorf("the shares are kept for %v, want the time of the hash, from %v to %v", shares, after, before)
+		if shares < b.rdb.PTTL(b.Context(), b.keys[0]).Val() {
+			b.Errorf("the shares are kept for %v, less than the hash", shares)
 		}
 	})
 }
