@@ -66,7 +66,7 @@ func TestParkingCounts(t *testing.T) {
 				defer func() { _ = locks.Close(context.Background()) }()
 				p := New(Options{Queue: nothing{}, Workers: 3, Check: time.Second, Late: 5 * time.Second})
 				v := &Delivery{
-					Pool: p, locks: p.attach(locks), mean: new(Mean), keys: []lockKey{{p.attach(locks), backend.KindExclusive, "key"}}, entry: "/q/1", waiters: 1, lease: time.Minute,
+					Pool: p, locks: p.attach(locks), mean: new(Mean), keys: []lockKey{{p.attach(locks), backend.KindExclusive, "key"}}, entry: "/q/1", quota: 1, lease: time.Minute,
 				}
 				deliver := func() { // as a worker does
 					defer func() { _ = recover() }()

@@ -31,7 +31,7 @@ type Delivery struct {
 	task    string        // its name, for Queue
 	entry   string        // names the task in the backend
 	each    time.Duration // mean of mean for each slot; 0: not known
-	waiters int           // workers that may wait for the key
+	quota   int           // how many workers may wait for the key, by the mean time of its tasks
 	lease   time.Duration // of the holds of this task
 	minHold time.Duration // of the holds of this task
 	share   backend.Share // the share of the key that the task needs; zero: the key alone
@@ -60,7 +60,7 @@ func (p *Pool) Delivery(r Request) *Delivery {
 	v := &Delivery{
 		Pool: p, locks: l, mean: r.Mean, keys: make([]lockKey, len(r.Keys)), name: terms.Name, task: r.Task, entry: p.prefix + r.Task, last: r.Last,
 		share: backend.Share{Limit: r.Limit.N, Weight: max(r.Limit.Weight, 1)}, slots: 1,
-		waiters: p.most, lease: cmp.Or(terms.Lease, l.Terms().Lease), minHold: cmp.Or(terms.MinHold, l.Terms().MinHold),
+		quota: p.most, lease: cmp.Or(terms.Lease, l.Terms().Lease), minHold: cmp.Or(terms.MinHold, l.Terms().MinHold),
 	}
 	for i, key := range r.Keys {
 		v.keys[i] = lockKey{l, backend.Kind(r.Kind), key}
@@ -74,7 +74,7 @@ func (p *Pool) Delivery(r Request) *Delivery {
 		v.slots = max(r.Limit.N/v.share.Weight, 1)
 	}
 	if v.each = v.mean.value() / time.Duration(v.slots); v.each > 0 {
-		v.waiters = int(max(min((2*p.Check+v.each-1)/v.each, time.Duration(p.most)), 1))
+		v.quota = int(max(min((2*p.Check+v.each-1)/v.each, time.Duration(p.most)), 1))
 	}
 	return v
 }
@@ -206,7 +206,7 @@ func (v *Delivery) tryOrWait(ctx context.Context, terms lockcore.Terms, attempt 
 		}
 		k = key
 	}
-	if v.waits, v.waitsOn = v.startWait(k, v.waiters, v.last), k; v.waits {
+	if v.waits, v.waitsOn = v.startWait(k, v.quota, v.last), k; v.waits {
 		v.leaveOthers(ctx, k)
 		return attempt(terms)
 	}
@@ -244,7 +244,7 @@ func (v *Delivery) Begin(ctx context.Context) (end func()) {
 		if !v.mayHave(k) {
 			continue
 		}
-		room := v.noteParked(k, v.waiters)
+		room := v.noteParked(k, v.quota)
 		if r, err := v.unpark(ctx, k, backend.UnparkRequest{Remove: []string{v.entry}, Woken: room}); err == nil { // else the next hold wakes
 			if len(r.Wake) > 0 {
 				v.wake(k, room, r)

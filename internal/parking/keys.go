@@ -20,9 +20,9 @@ type keyCounts struct{ waiting, holds int }
 
 // knownKey is a key that may have parked tasks, or had some.
 type knownKey struct {
-	seen    time.Time // zero: it has none
-	left    time.Time // when it had none left
-	waiters int       // workers that may wait for it
+	seen  time.Time // zero: it has none
+	left  time.Time // when it had none left
+	quota int       // how many workers may wait for it, by the mean time of its tasks
 }
 
 // parkedOn returns the start of the text of a task that is parked on k. wakeTask looks for it in the
@@ -34,27 +34,26 @@ func (p *Pool) parkedOn(k lockKey) string {
 	return fmt.Sprintf("%s: parked on key %q", p.Name, k.name)
 }
 
-// noteParked notes that k may have parked tasks, and how many workers may wait for it; 0 keeps the known
-// number. It returns the number of workers of this process that can wait for k, including those that
-// already wait.
-func (p *Pool) noteParked(k lockKey, waiters int) (room int) {
+// noteParked notes that k may have parked tasks, and its quota; 0 keeps the known quota. It returns
+// the number of workers of this process that can wait for k, including those that already wait.
+func (p *Pool) noteParked(k lockKey, quota int) (room int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	old := p.known[k]
 	if len(p.known) >= maxKnown && old.seen.IsZero() {
 		clear(p.known) // a key that is missing here is found again with its next hold
 	}
-	waiters = cmp.Or(waiters, old.waiters, p.most)
-	p.known[k] = knownKey{seen: time.Now(), waiters: waiters}
+	quota = cmp.Or(quota, old.quota, p.most)
+	p.known[k] = knownKey{seen: time.Now(), quota: quota}
 	room = p.most - p.waiting
 	if c := p.keys[k]; c != nil {
 		room += c.waiting
 	}
-	return max(min(room, waiters, p.quotaLocked(k)), 0)
+	return max(min(room, quota, p.quotaLocked(k)), 0)
 }
 
-// quotaLocked returns the part of most for k. The keys that are busy here and may have parked tasks
-// have equal parts, of at least one worker.
+// quotaLocked returns the quota of k among the other keys: all keys that are busy here and may have
+// parked tasks have the same quota, of at least one worker.
 func (p *Pool) quotaLocked(k lockKey) int {
 	hot := 1
 	for other := range p.keys {
@@ -98,11 +97,11 @@ func (p *Pool) busyHere(k lockKey) bool {
 
 // startWait counts a worker that waits for k. If there is no room for it, startWait returns false.
 // must counts it without room.
-func (p *Pool) startWait(k lockKey, waiters int, must bool) bool {
+func (p *Pool) startWait(k lockKey, quota int, must bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c := p.countsLocked(k)
-	if !must && (p.waiting >= p.most || c.waiting >= min(waiters, p.quotaLocked(k))) {
+	if !must && (p.waiting >= p.most || c.waiting >= min(quota, p.quotaLocked(k))) {
 		p.dropLocked(k)
 		return false
 	}

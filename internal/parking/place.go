@@ -34,7 +34,7 @@ func (v *Delivery) park(ctx context.Context, k lockKey, busy *lockcore.BusyError
 	case r.Outcome == backend.ParkNone:
 		return nil, true
 	}
-	v.noteParked(k, v.waiters)
+	v.noteParked(k, v.quota)
 	if look && v.hasRoom(ctx, &key) {
 		return nil, true // the entry keeps the place
 	}
@@ -132,7 +132,7 @@ func (v *Delivery) leaveKey(ctx context.Context, k lockKey) {
 		return // the wakers find that the task is not parked on k
 	}
 	if len(v.keys) > 1 && r.Removed > 0 && r.Count > 0 {
-		v.wake(k, max(v.noteParked(k, v.waiters), 1), backend.UnparkReply{})
+		v.wake(k, max(v.noteParked(k, v.quota), 1), backend.UnparkReply{})
 	}
 	v.report(ctx, k, r)
 }

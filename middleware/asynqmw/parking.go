@@ -27,7 +27,7 @@ import (
 //	srv := asynq.NewServer(redis, asynqmw.ConfigureParking(asynq.Config{}, asynqmw.Parking{Inspector: inspector}))
 //
 // At most a third of the workers of a server (at least one) wait for busy keys. That is the bound
-// for all keys together, and keys with parked tasks share these workers evenly. Every other task
+// for all keys together. Each key with parked tasks has an equal quota of them. Every other task
 // whose key is busy is parked: asynq stores it as a retry, and its worker takes another task. No
 // retry is used up. The parked tasks of a key are stored next to the key, in the order of their
 // first parking. A hold wakes the next ones when it begins, and again when it ends and no call
