@@ -41,7 +41,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	}
 	left := l.dropAll()
 	l.watchdog.stop()
-	l.wake.close()
+	l.subscription.close()
 	l.join(ctx)
 	if left > 0 {
 		return fmt.Errorf("lockcore: closed, leases still held: %d: %w", left, context.Cause(ctx))

@@ -118,13 +118,13 @@ type Locker struct {
 	processID         string // describes this process, see holderText
 	holderWithoutTask string // holderText of a call without a task and without a trace
 
-	terms    Terms
-	observer event.Observer
-	warnings *eventlog.Log // nil if the Observer reports
-	backend  backend.Backend
-	watchdog watchdog
-	wake     wake
-	shards   [shards]shard // of the local queues
+	terms        Terms
+	observer     event.Observer
+	warnings     *eventlog.Log // nil if the Observer reports
+	backend      backend.Backend
+	watchdog     watchdog
+	subscription subscription
+	shards       [shards]shard // of the local queues
 
 	// givens is a pool of channels for call.given. It is not global, because a channel belongs to
 	// the bubble of testing/synctest that made it.
@@ -140,12 +140,12 @@ type Locker struct {
 	closed bool
 	// grants has the grants by id, from the reply to the end of the last run. If a share has
 	// several grants, only one of them is in grants.
-	grants  map[string]*grant
-	byAge   ageList                            // the grants whose leases have not ended, by age
-	calls   int                                // calls under way
-	idle    chan struct{}                      // made by Close; closed without grants and calls
-	pending int                                // completions that are retried
-	wakers  []func(backend.Key, access.Parked) // see handleParked
+	grants         map[string]*grant
+	byAge          ageList                            // the grants whose leases have not ended, by age
+	calls          int                                // calls under way
+	idle           chan struct{}                      // made by Close; closed without grants and calls
+	pending        int                                // completions that are retried
+	parkedHandlers []func(backend.Key, access.Parked) // see handleParked
 	// recentRevokes has the ids of the grants for which a notification of a revocation came within
 	// revokePause. The value is true if another one followed.
 	recentRevokes map[string]bool
@@ -172,7 +172,7 @@ func newLocker(t Terms, o event.Observer, open func(backend.Options) (backend.Ba
 	l.backend = b
 	l.terms.fill(&defaultTerms)
 	l.base, l.stop = context.WithCancel(context.Background())
-	l.watchdog.l, l.watchdog.zero, l.wake.l = l, time.Now(), l
+	l.watchdog.l, l.watchdog.zero, l.subscription.l = l, time.Now(), l
 	l.watchdog.ctx, l.watchdog.cancel = context.WithCancel(l.base)
 	l.processID = thisProcess()
 	l.holderWithoutTask = l.processID + "\n"

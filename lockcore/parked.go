@@ -12,17 +12,17 @@ import (
 // functions here pass that on to the code that wakes tasks. A lost reply, a lost notification or a
 // process that dies only delays a parked task, because the task comes back without a wake too.
 
-// handleParked adds handle, a function that wakes parked tasks. handle must not block. No mutex is
+// handleParked adds handle, a handler that wakes parked tasks. handle must not block. No mutex is
 // held while it runs. handleParked returns a ctx that ends with l.
 func (l *Locker) handleParked(handle func(backend.Key, access.Parked)) context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.wakers = append(l.wakers, handle)
+	l.parkedHandlers = append(l.parkedHandlers, handle)
 	return l.base
 }
 
 // seeParked passes on that a key may have parked entries. If the key is free or done, and this
-// process has no function that wakes their tasks, seeParked notifies the waker of the key.
+// process has no handler that wakes their tasks, seeParked notifies the parking Locker.
 func (l *Locker) seeParked(key *backend.Key, state access.Parked) {
 	if l.passParked(key, state) || state == access.ParkedHeld || !l.startWorker() {
 		return
@@ -30,14 +30,14 @@ func (l *Locker) seeParked(key *backend.Key, state access.Parked) {
 	k := *key
 	go func() { // owner: l, which waits for it in join; it ends after CallTimeout, or with l.base
 		defer l.wg.Done()
-		_, _ = l.backend.CallWaker(l.base, &k)
+		_, _ = l.backend.CallParkingLocker(l.base, &k)
 	}()
 }
 
-// passParked calls the functions that wake parked tasks. It returns false if this process has none.
+// passParked calls the handlers that wake parked tasks. It returns false if this process has none.
 func (l *Locker) passParked(key *backend.Key, state access.Parked) bool {
 	l.mu.Lock()
-	all := l.wakers
+	all := l.parkedHandlers
 	l.mu.Unlock()
 	for _, handle := range all {
 		handle(*key, state)

@@ -56,7 +56,7 @@ var requests = sync.Pool{New: func() any { return new(request) }}
 func newRequest(c *call) *request {
 	req := requests.Get().(*request) //nolint:errcheck,forcetypeassert // nothing else is in it
 	*req = request{l: c.l, queue: c.queue, id: rand.Text(), caller: c}
-	if c.terms.Wait != NoWait && c.l.wake.ready() {
+	if c.terms.Wait != NoWait && c.l.subscription.ready() {
 		req.subscribe()
 	}
 	return req
@@ -86,7 +86,7 @@ func (req *request) subscribe() {
 		req.remoteSignal = make(chan struct{}, 1)
 	}
 	req.acceptLocalSignals()
-	req.l.wake.register(req.id, req.remoteSignal)
+	req.l.subscription.register(req.id, req.remoteSignal)
 }
 
 // acceptLocalSignals allows calls of this process to cause a send.
@@ -160,7 +160,7 @@ func (req *request) retryWhenFree(b *BusyError, place int) {
 	if req.remoteSignal == nil {
 		req.subscribe() // once the subscription is up, it signals the request, and the next send enters the remote queue
 	} else {
-		req.l.wake.start() // the subscription may have ended
+		req.l.subscription.start() // the subscription may have ended
 	}
 	jitter := time.Duration(10+rnd.IntN(40)) * time.Millisecond
 	switch place {
@@ -182,7 +182,7 @@ func (req *request) reissue() {
 	req.withdraw()
 	req.id, req.queued, req.repeated, req.unresolved, req.callerChanged = rand.Text(), false, false, false, false
 	if req.remoteSignal != nil {
-		req.l.wake.unregister(old)
+		req.l.subscription.unregister(old)
 		req.subscribe()
 	}
 }
@@ -196,7 +196,7 @@ func (req *request) reuse() {
 // unsubscribe ends the notifications of a request that was granted or needs no withdrawal.
 func (req *request) unsubscribe() {
 	if req.remoteSignal != nil {
-		req.l.wake.unregister(req.id)
+		req.l.subscription.unregister(req.id)
 	}
 }
 

@@ -78,7 +78,7 @@ func TestPeer_redissonDeadWaiterAtTheHead(t *testing.T) {
 	})
 }
 
-// Redisson #3829: deleting a key and its queue by hand wakes no waiter. Here the waiter gets the
+// Redisson #3829: deleting a key and its queue by hand notifies no waiter. Here the waiter gets the
 // key with its next request, and the holder loses it at its next renewal.
 func TestPeer_redissonKeyDeletedByHand(t *testing.T) {
 	peers(t, func(t *testing.T, p *peerPair) {

@@ -75,7 +75,7 @@ func (sh *shell) wake(ctx context.Context, args []string) (int, error) {
 		}
 		b := access.Of(l).Backend
 		stored := b.Key(backend.Kind(kind), key)
-		received, err := b.CallWaker(ctx, &stored)
+		received, err := b.CallParkingLocker(ctx, &stored)
 		if err != nil {
 			return exitFailed, errtext.Wrap(lockcore.ErrUnavailable, err)
 		}

@@ -95,10 +95,10 @@ type Backend interface {
 	// Unpark removes entries, and marks the oldest of the others as woken. If no reply arrives, it
 	// sends the request again. The caller wakes the tasks of the entries in the reply.
 	Unpark(ctx context.Context, r UnparkRequest) (UnparkReply, error)
-	// CallWaker notifies the Locker that parked an entry of the key most recently. It returns the
-	// number of subscribers that received the notification. In a Cluster it counts only the
-	// subscribers of one node.
-	CallWaker(ctx context.Context, key *Key) (received int, err error)
+	// CallParkingLocker notifies the Locker that parked an entry of the key most recently. It
+	// returns the number of subscribers that received the notification. In a Cluster it counts only
+	// the subscribers of one node.
+	CallParkingLocker(ctx context.Context, key *Key) (received int, err error)
 
 	// Listen passes the notifications for Options.Locker to on, one at a time, until ctx ends or
 	// the subscription ends. on must not block.

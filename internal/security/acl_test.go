@@ -177,7 +177,7 @@ func park(ctx context.Context, a, b *lockcore.Locker) error {
 	if err == nil && parked.Outcome != backend.Parked {
 		err = fmt.Errorf("parked: %+v", parked)
 	}
-	_, err2 := hidden.CallWaker(ctx, &key)
+	_, err2 := hidden.CallParkingLocker(ctx, &key)
 	woken, err3 := hidden.Unpark(ctx, backend.UnparkRequest{Key: &key, Woken: 1})
 	if err3 == nil && !slices.Equal(woken.Wake, []string{"1"}) {
 		err3 = fmt.Errorf("woken: %+v", woken)

@@ -89,7 +89,7 @@ func scripts() []mistake {
 			pkg:   "lockcore", test: "TestLeaseLateCompletion",
 		},
 		{
-			name: "complete-wakes-nobody", what: "The waiters are not notified of a record.",
+			name: "complete-notifies-nobody", what: "The waiters are not notified of a record.",
 			edits: []edit{{"record-told", skip()}},
 			pkg:   "lockcore", test: "TestPeer_rueidislockRecordWithoutNotification",
 		},

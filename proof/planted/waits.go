@@ -39,12 +39,12 @@ func waits() []mistake {
 		{
 			name: "resubscribed-in-silence", what: "Waiters send no request after a subscription is restored.",
 			edits: []edit{{"resubscribed", skip()}},
-			pkg:   "proof/sim", test: "TestResubscriptionWakes",
+			pkg:   "proof/sim", test: "TestResubscription",
 		},
 		{
-			name: "wake-up-storm", what: "A forged or repeated message makes a waiter send requests at any rate.",
+			name: "notification-storm", what: "A forged or repeated message makes a waiter send requests at any rate.",
 			edits: []edit{{"futile-hints", never()}},
-			pkg:   "lockcore", test: "TestWakeForged",
+			pkg:   "lockcore", test: "TestForgedNotification",
 		},
 		{
 			name: "place-not-given-up", what: "A waiter that gives up stays in the wait queue of Redis, and gets a turn.",

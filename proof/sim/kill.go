@@ -89,7 +89,7 @@ func (n *node) heal() {
 }
 
 // doomedLocked checks a part of I6: a killed process has a key for no longer than a lease.
-// wakeLocked checks that others take it then.
+// takenLocked checks that others take it then.
 func (w *world) doomedLocked(k *keyState, s seen) {
 	for _, d := range k.dooms {
 		if w.now() > d.by+glance && s.state == "h" && s.left > 0 && d.hold != "" && s.hold == d.hold {

@@ -128,7 +128,7 @@ func TestReservationIsKept(t *testing.T) {
 // A message that was lost with its connection delays the waiter only by the time of a new
 // connection. The waiter sends its request when the subscription is active again.
 // Shows: I6
-func TestResubscriptionWakes(t *testing.T) {
+func TestResubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := redistest.Bubble(t)
 		a, b := newProcess(t, m), newProcess(t, m)

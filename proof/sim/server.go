@@ -117,7 +117,7 @@ func (w *world) inspectLocked(k *keyState) {
 	}
 	k.server = s
 	if s.free > 0 && s.state != "d" {
-		w.wakeLocked(k, s)
+		w.takenLocked(k, s)
 	}
 }
 
@@ -142,8 +142,8 @@ func (w *world) keptLocked(k *keyState, s seen) {
 	}
 }
 
-// wakeLocked checks I6: a free key with a waiter is taken.
-func (w *world) wakeLocked(k *keyState, s seen) {
+// takenLocked checks I6: a free key with a waiter is taken.
+func (w *world) takenLocked(k *keyState, s seen) {
 	now := w.now()
 	for wt := range k.waiters {
 		calm := wt.n.calmFor()

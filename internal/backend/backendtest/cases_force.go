@@ -89,7 +89,7 @@ func forces() []rule {
 			s.b.gets(backend.Notification{Event: backend.EventCooling, Request: waiter.ID})
 			s.check(s.b.acquire(backend.OutcomeGranted, waiter).Abandoned, "the takeover is not reported")
 		}),
-		fast("ForceClear calls the waker of parked entries if no request waits", func(s *scene) {
+		fast("ForceClear notifies the parking Locker if no request waits", func(s *scene) {
 			s.b.listen()
 			s.a.hold(&s.job)
 			s.b.park(backend.Parked, &s.job, "entry")

@@ -299,12 +299,12 @@ func parkedReplies() []rule {
 			_, g := s.b.hold(&s.job)
 			s.check(g.Parked, "the grant does not report its entries")
 		}),
-		fast("CallWaker notifies the Locker that parked last", func(s *scene) {
+		fast("CallParkingLocker notifies the Locker that parked last", func(s *scene) {
 			s.a.listen()
 			s.b.listen()
 			s.calls(&s.job, 0)
 			s.a.hold(&s.job)
-			s.calls(&s.job, 0) // a plain hold has no waker
+			s.calls(&s.job, 0) // a plain hold has no parking Locker
 			s.a.park(backend.Parked, &s.job, "1")
 			s.b.park(backend.Parked, &s.job, "2")
 			s.calls(&s.job, 1)
@@ -329,9 +329,9 @@ func parkedReplies() []rule {
 	}
 }
 
-// calls calls CallWaker and checks the number of subscribers.
+// calls calls CallParkingLocker and checks the number of subscribers.
 func (s *scene) calls(k *backend.Key, want int) {
 	s.Helper()
-	got, err := s.c.CallWaker(s.Context(), k)
-	s.check(err == nil && got == want, "CallWaker reaches %d with error %v, want %d", got, err, want)
+	got, err := s.c.CallParkingLocker(s.Context(), k)
+	s.check(err == nil && got == want, "CallParkingLocker reaches %d with error %v, want %d", got, err, want)
 }

@@ -135,7 +135,7 @@ var kinds = []struct {
 	{1, (*compared).crowd},
 	{7, (*compared).park},
 	{5, (*compared).unpark},
-	{2, (*compared).callWaker},
+	{2, (*compared).callParkingLocker},
 	{4, (*compared).drop}, // makes plain holds possible again
 }
 
@@ -408,11 +408,11 @@ func (c *compared) unpark(key int) {
 	}
 }
 
-func (c *compared) callWaker(key int) {
+func (c *compared) callParkingLocker(key int) {
 	k := &c.keys[key]
-	c.send(key, 0, func(b backend.Backend) (any, error) { return b.CallWaker(c.t.Context(), k) }, func(r []any) (any, error) {
-		return wire.DecodeCallWaker(r)
-	}, sender("").CallWaker(k))
+	c.send(key, 0, func(b backend.Backend) (any, error) { return b.CallParkingLocker(c.t.Context(), k) }, func(r []any) (any, error) {
+		return wire.DecodeCallParkingLocker(r)
+	}, sender("").CallParkingLocker(k))
 }
 
 func (c *compared) inspect(key int) {
@@ -903,14 +903,14 @@ var mistakes = []struct {
 	{"last token of a plain record", "t = first, f = used,", "t = first,", 8},
 	{"large plain record", "if #record <= 2048 then", "if true then", 8},
 	{"fewer ended ids", "-16 * 26", "-15 * 26", 8},
-	{"parked entries of a released key", "and not waker and", "and", 8},
+	{"parked entries of a released key", "and not parking_locker and", "and", 8},
 	{"place of a parked entry", "call('ZREM', woken, entry) -- planted:parked-in-its-place", "call('ZADD', parked, now, entry)", 1},
 	{"mark of a parked entry", "call('ZREM', woken, entry) -- planted:parked-in-its-place", "", 3},
 	{"adoption of a hold", "k.owner ~= from and not mine", "not mine", 4},
 	{"adopted id forgotten", "remember(hash, k.ended, from) -- planted:adopted-id-remembered", "", 4},
 	{"interim answer of a later hold", "call('HDEL', hash, 'v', 'r')", "call('HDEL', hash, 'v')", 4},
 	{"interim answer of another run", "or k.attempts ~= tonumber(attempt)", "", 16},
-	{"record with parked entries", "k.waker and waker_ttl or (", "(", 3},
+	{"record with parked entries", "k.parking_locker and parked_ttl or (", "(", 3},
 }
 
 // TestDifferentialFindsMistakes compares the rules with scripts that have a mistake. It finds each

@@ -100,7 +100,7 @@ func (s *Space) Look(stored string) Stored {
 	set("r", string(k.Record))
 	set("e", k.CompletedBy)
 	set("l", strings.Join(k.Ended, ""))
-	set("p", k.Waker)
+	set("p", k.ParkingLocker)
 	num("c", int64(k.Weights()))
 	num("u", int64(k.HeldWeights()))
 	if k.Head != "" {

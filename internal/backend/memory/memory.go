@@ -289,14 +289,14 @@ func (b *Backend) Unpark(ctx context.Context, r backend.UnparkRequest) (reply ba
 	return reply, err
 }
 
-// CallWaker implements backend.Backend.
-func (b *Backend) CallWaker(ctx context.Context, k *backend.Key) (received int, err error) {
+// CallParkingLocker implements backend.Backend.
+func (b *Backend) CallParkingLocker(ctx context.Context, k *backend.Key) (received int, err error) {
 	if err := endOf(ctx); err != nil {
 		return 0, err
 	}
 	err = b.change(k, false, func(data rules.Key, e rules.Env) (rules.Key, []rules.Notice) {
 		var notices []rules.Notice
-		data, received, notices = rules.CallWaker(data, k, e)
+		data, received, notices = rules.CallParkingLocker(data, k, e)
 		return data, notices
 	})
 	return received, err

@@ -25,11 +25,11 @@ func (b *Backend) Unpark(ctx context.Context, r backend.UnparkRequest) (backend.
 	return wire.DecodeUnpark(reply)
 }
 
-// CallWaker sends call_waker.lua.
-func (b *Backend) CallWaker(ctx context.Context, key *backend.Key) (int, error) {
-	reply, _, err := b.send.insist(ctx, b.send.Ends, b.wire.CallWaker(key))
+// CallParkingLocker sends call_parking_locker.lua.
+func (b *Backend) CallParkingLocker(ctx context.Context, key *backend.Key) (int, error) {
+	reply, _, err := b.send.insist(ctx, b.send.Ends, b.wire.CallParkingLocker(key))
 	if err != nil {
 		return 0, err
 	}
-	return wire.DecodeCallWaker(reply)
+	return wire.DecodeCallParkingLocker(reply)
 }

@@ -79,7 +79,7 @@ func TestScriptHashOutlivesQueue(t *testing.T) {
 		ends["clear"] = forget.with("keep_ms", int64(1000))
 		delete(ends, "complete") // it leaves no queue
 		for name, end := range ends {
-			for _, stands := range [][]string{{waker + next}, {dead + dead}, {dead + dead, waker + next}, strangers(150)} {
+			for _, stands := range [][]string{{listener + next}, {dead + dead}, {dead + dead, listener + next}, strangers(150)} {
 				state := states()["mine"]
 				if name == "clear" {
 					state = states()["abandoned"]
@@ -129,7 +129,7 @@ func TestScriptDeadQueue(t *testing.T) {
 			if name == "clear" {
 				from = states()["done"]
 			}
-			b.set(from, append(strangers(250), waker+next)...)
+			b.set(from, append(strangers(250), listener+next)...)
 			for _, want := range []int{151, 51, 0} {
 				b.run(end)
 				if n := len(b.queue()); n != want {
@@ -148,7 +148,7 @@ func TestScriptDeadQueue(t *testing.T) {
 				}
 			}
 		}
-		b.set(states()["mine"], append([]string{waker + next}, strangers(3000)...)...)
+		b.set(states()["mine"], append([]string{listener + next}, strangers(3000)...)...)
 		for len(b.heard) > 0 {
 			<-b.heard
 		}

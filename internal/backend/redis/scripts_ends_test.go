@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-var keyQueue = []string{dead + dead, waker + next}
+var keyQueue = []string{dead + dead, listener + next}
 
 // passed returns the fields after the key was reserved for the first live waiter.
 func passed(was fields, gone ...string) fields {
-	return was.without("v").without(gone...).with(fields{"s": "r", "h": next, "o": waker, "x": rel(window), "d": span(window)})
+	return was.without("v").without(gone...).with(fields{"s": "r", "h": next, "o": listener, "x": rel(window), "d": span(window)})
 }
 
 // A renewal stores the last hold after a hand-off. A hold that cannot be read is not stored, and the

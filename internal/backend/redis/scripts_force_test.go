@@ -11,7 +11,7 @@ import (
 // force ends the hold of mismatch, if it has this token and was renewed that long ago.
 func force(token any, silent time.Duration) call {
 	return call{Script: wire.ForceClear, make: func(k *backend.Key) wire.Command {
-		return sender(mine).ForceClear(&backend.ForceClearRequest{Key: k, Locker: waker, Silent: silent}, id("F"))
+		return sender(mine).ForceClear(&backend.ForceClearRequest{Key: k, Locker: listener, Silent: silent}, id("F"))
 	}}.with("token", token)
 }
 

@@ -43,7 +43,7 @@ func TestScriptLate(t *testing.T) {
 						b.token(mismatch)
 					case "turn":
 						b.token(mismatch)
-						b.must(b.rdb.ZAdd(b.Context(), b.keys[1], redis.Z{Score: 1, Member: waker + next}).Err())
+						b.must(b.rdb.ZAdd(b.Context(), b.keys[1], redis.Z{Score: 1, Member: listener + next}).Err())
 						b.must(b.rdb.PExpire(b.Context(), b.keys[1], time.Minute).Err())
 						b.run(release(mismatch, 1, 0, 0))
 					}
@@ -144,7 +144,7 @@ func TestScriptMemory(t *testing.T) {
 		for clock, x := range map[string]rel{"": rel(20 * time.Second), " after the clock went back": rel(time.Hour)} {
 			b.use(name + clock)
 			limit(0)
-			b.set(states()["mine"].with(fields{"x": x}), waker+next)
+			b.set(states()["mine"].with(fields{"x": x}), listener+next)
 			limit(1)
 			if reply, err := b.try(c); err != nil || reply[0] != int64(1) {
 				t.Errorf("%s%s: %v, %v", name, clock, reply, err)
@@ -170,7 +170,7 @@ func TestScriptMemory(t *testing.T) {
 	}
 	b.use("done")
 	limit(0)
-	b.set(states()["done"], waker+next)
+	b.set(states()["done"], listener+next)
 	limit(1)
 	for _, c := range []call{acquire(me, mine, "least", "", 1), inspect, forget} {
 		if _, err := b.try(c); err != nil {

@@ -31,8 +31,8 @@ func unpark(woken int, prefix string, remove ...string) call {
 	}}
 }
 
-func callWaker(payload string) call {
-	return call{Script: wire.CallWaker, make: sender(mine).CallWaker}.with("wake", payload)
+func callParkingLocker(payload string) call {
+	return call{Script: wire.CallParkingLocker, make: sender(mine).CallParkingLocker}.with("wake", payload)
 }
 
 // exists returns how many of the stored names of the key exist.
@@ -101,7 +101,7 @@ func TestScriptParkPlain(t *testing.T) {
 		hold := acquire(me, mine, "exclusive", "", 0).with("plain", 1)
 		token := b.run(hold)[0]
 		b.wantReply(unpark(1, "", "1"), 0, 0, 0, 0, rel(0))
-		b.wantReply(callWaker("px"), 0)
+		b.wantReply(callParkingLocker("px"), 0)
 		b.wantReply(park("1").with("most", 0), 1, 0, 0) // the bound is reached
 		kind("string")
 		b.wantReply(park("1"), 2, 0, 1, span(0), span(0))

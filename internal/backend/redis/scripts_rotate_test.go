@@ -96,7 +96,7 @@ func TestScriptRotateTokens(t *testing.T) {
 			b.Errorf("token %d, want %d", token, far+45)
 		}
 
-		b.set(states()["mine"].with(fields{"t": far, "f": far + 100}), waker+next)
+		b.set(states()["mine"].with(fields{"t": far, "f": far + 100}), listener+next)
 		b.wantReply(c, 1, 0, span(window), 0, "", 1)
 		if token := b.token(next); token != far+41 {
 			b.Errorf("token %d, want %d", token, far+41)
@@ -115,7 +115,7 @@ func TestScriptRotateReserve(t *testing.T) {
 		if h := b.hash(); h["h"] != dead || h["o"] != dead {
 			b.Errorf("the key is reserved for %s, want the dead waiter", h["h"])
 		}
-		if q := b.queue(); !slices.Equal(q, []string{waker + next, mine + again}) {
+		if q := b.queue(); !slices.Equal(q, []string{listener + next, mine + again}) {
 			b.Errorf("the queue is %q", q)
 		}
 		if ttl := b.pttl(1); ttl > queued || ttl < queued-tolerance {

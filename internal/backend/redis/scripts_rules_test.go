@@ -17,22 +17,22 @@ func (b *oneKey) hash() map[string]string {
 	return h
 }
 
-// notified waits for these notifications to waker, and checks that there is no other.
+// notified waits for these notifications to listener, and checks that there is no other.
 func (b *oneKey) notified(want ...string) {
 	b.Helper()
 	for _, w := range want {
 		select {
 		case m := <-b.heard:
 			if m.Payload != w {
-				b.Errorf("waker got the notification %q, want %q", m.Payload, w)
+				b.Errorf("listener got the notification %q, want %q", m.Payload, w)
 			}
 		case <-time.After(tolerance):
-			b.Fatalf("waker did not get the notification %q", w)
+			b.Fatalf("listener did not get the notification %q", w)
 		}
 	}
 	select {
 	case m := <-b.heard:
-		b.Errorf("waker also got the notification %q", m.Payload)
+		b.Errorf("listener also got the notification %q", m.Payload)
 	default:
 	}
 }
@@ -40,7 +40,7 @@ func (b *oneKey) notified(want ...string) {
 // token acquires the key for request and returns its token.
 func (b *oneKey) token(request string) int64 {
 	b.Helper()
-	reply := b.run(acquire(request, waker, "exclusive", "", 0))
+	reply := b.run(acquire(request, listener, "exclusive", "", 0))
 	if len(reply) != 4 || reply[0] != int64(1) {
 		b.Fatalf("acquire returns %v, want a grant", reply)
 	}
@@ -68,7 +68,7 @@ func TestScriptTokens(t *testing.T) {
 		b.must(b.rdb.HSet(b.Context(), b.keys[0], "x", b.now()-1).Err())
 		b.must(b.rdb.HSet(b.Context(), b.keys[0], "h", mismatch).Err())
 		grow("expired")
-		b.run(leave(me, waker, 0))
+		b.run(leave(me, listener, 0))
 		grow("left")
 		b.run(complete(me, "r", last, 0))
 		b.run(forget)
@@ -124,7 +124,7 @@ func TestScriptClock(t *testing.T) {
 	onEach(t, func(b *oneKey) {
 		far := fields{"x": rel(20 * time.Hour), "t": rel(19 * time.Hour)}
 		b.set(states()["other's"].with(far))
-		b.wantReply(acquire(me, mine, "exclusive", "", 0), 0, span(lease), 0, "who "+mismatch, 0, "", waker)
+		b.wantReply(acquire(me, mine, "exclusive", "", 0), 0, span(lease), 0, "who "+mismatch, 0, "", listener)
 		b.like(states()["other's"].with(far).with(fields{"x": rel(lease)}))
 
 		b.set(states()["mine"].with(far))
@@ -149,7 +149,7 @@ func TestScriptClock(t *testing.T) {
 		first := b.token(me)
 		m.Redis.SetTime(start.Add(-time.Hour))
 		b.wantReply(renew(me), 1)
-		b.wantReply(acquire(mismatch, waker, "exclusive", "", 0), 0, span(lease), 0, "who "+me, 0, "", waker)
+		b.wantReply(acquire(mismatch, listener, "exclusive", "", 0), 0, span(lease), 0, "who "+me, 0, "", listener)
 		m.Redis.SetTime(start.Add(lease - time.Hour))
 		b.wantReply(renew(me), 0)
 		if second := b.token(mismatch); second != first+512 { // the expired hold may have used its block

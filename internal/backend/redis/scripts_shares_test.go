@@ -77,8 +77,8 @@ func (b *oneKey) stored() (lines []string) {
 // needs a new layout version.
 func TestScriptStored(t *testing.T) {
 	plain := func(mode string) call { return acquire(me, mine, mode, "tag", 0).with("plain", 1) }
-	exclusive, waiter := acquire(me, mine, "exclusive", "", 0), acquire(mismatch, waker, "exclusive", "", 1)
-	first, second := acquireShare(me+permit, mine, 0), acquireShare(id("S")+heavy, waker, 0)
+	exclusive, waiter := acquire(me, mine, "exclusive", "", 0), acquire(mismatch, listener, "exclusive", "", 1)
+	first, second := acquireShare(me+permit, mine, 0), acquireShare(id("S")+heavy, listener, 0)
 	for name, c := range map[string]struct {
 		calls []call
 		want  []string
@@ -111,7 +111,7 @@ func TestScriptStored(t *testing.T) {
 		"done": {[]call{acquire(me, mine, "least", "tag", 0), complete(me, "r", epoch+7, 0)}, []string{
 			`key TTL 10m0s: e=M f=7µs g=tag m=who M n=1 r=r s=d t=0s`,
 		}},
-		"parked": {[]call{exclusive, park("entry").with("keep_ms", keep.Milliseconds()).with("locker", waker)}, []string{
+		"parked": {[]call{exclusive, park("entry").with("keep_ms", keep.Milliseconds()).with("locker", listener)}, []string{
 			`key TTL 2h0m0s: d=30000000 h=M m=who M o=A p=B s=h t=0s x=30s`,
 			`key:p TTL 10m0s: entry@0s`,
 		}},
@@ -120,13 +120,13 @@ func TestScriptStored(t *testing.T) {
 			`key:s TTL 24h0m30s: M/2/1/@30s S/9/3/@30s`,
 		}},
 		"shared, with a queue": {
-			[]call{first, acquireShare(mismatch+"/1/1/", waker, 1), waiter.with("request", next), acquireShare(id("S")+permit, waker, 0)}, []string{
+			[]call{first, acquireShare(mismatch+"/1/1/", listener, 1), waiter.with("request", next), acquireShare(id("S")+permit, listener, 0)}, []string{
 				`key TTL 24h0m30s: M=A|0s|who M c=1 d=30000000 h=M m=who M o=A s=s t=0s u=1 w=N 0s x=30s`,
 				`key:q TTL 1m0s: BN@0s BO/1/1/@0s`,
 				`key:s TTL 24h0m30s: M/2/1/@30s`,
 			},
 		},
-		"shared, one kept for a waiter": {[]call{first, second, acquireShare(mismatch+"/4/1/", waker, 1), releaseShare(me+permit, 1, 0)}, []string{
+		"shared, one kept for a waiter": {[]call{first, second, acquireShare(mismatch+"/4/1/", listener, 1), releaseShare(me+permit, 1, 0)}, []string{
 			`key TTL 24h1m0s: O=B|0s| S=B|0s|who S c=4 d=60000000 h=M l=M m=who S o=B s=s t=0s u=4 x=1m0s`,
 			`key:s TTL 24h1m0s: S/9/3/@30s O/4/1/@1m0s`,
 		}},
@@ -167,11 +167,11 @@ func TestScriptStored(t *testing.T) {
 func TestScriptSharesClock(t *testing.T) {
 	onEach(t, func(b *oneKey) {
 		b.run(acquireShare(me+permit, mine, 0))
-		b.run(acquireShare(mismatch+permit, waker, 0))
+		b.run(acquireShare(mismatch+permit, listener, 0))
 		far := b.now() + time.Hour.Microseconds()
 		b.must(b.rdb.HSet(b.Context(), b.keys[0], "x", far).Err())
 		b.must(b.rdb.ZAdd(b.Context(), b.keys[0]+":s", redis.Z{Score: float64(far), Member: me + permit}).Err())
-		b.wantReply(acquireShare(next+permit, waker, 0), 0, span(lease), span(0), "who "+mismatch[:1], 0, "", waker, "", 2)
+		b.wantReply(acquireShare(next+permit, listener, 0), 0, span(lease), span(0), "who "+mismatch[:1], 0, "", listener, "", 2)
 		b.wantReply(releaseShare(mismatch+permit, 0, 0), 1)
 		if end := b.rdb.ZScore(b.Context(), b.keys[0]+":s", me+permit).Val(); !match(int64(end), rel(lease), b.now()) {
 			b.Errorf("the share ends at %.0f, want %v from %d on", end, lease, b.now())

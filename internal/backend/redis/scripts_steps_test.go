@@ -115,7 +115,7 @@ func (b *oneKey) phase(c crowd) {
 	}
 	var queue []redis.Z
 	for i := range c.waiters {
-		queue = append(queue, redis.Z{Score: float64(now), Member: waker + numbered("W", i) + unlimited})
+		queue = append(queue, redis.Z{Score: float64(now), Member: listener + numbered("W", i) + unlimited})
 	}
 	for part := range slices.Chunk(queue, 1000) {
 		b.must(b.rdb.ZAdd(ctx, b.keys[1], part...).Err())
@@ -185,8 +185,8 @@ func TestScriptSteps(t *testing.T) {
 		"withdraw a share":           {crowd{expired: many, waiters: many}, withdraw, 1},
 		"withdraw, not held":         {crowd{expired: many, waiters: many}, withdraw.with("text", next+permit), 0},
 		"renew a share":              {crowd{expired: many, held: many}, renewShare(me + permit), 1},
-		"leave":                      {crowd{expired: many, waiters: many}, leave(next, waker, 1), 0},
-		"leave, all expired":         {crowd{expired: many, over: true}, leave(next, waker, 0), 0},
+		"leave":                      {crowd{expired: many, waiters: many}, leave(next, listener, 1), 0},
+		"leave, all expired":         {crowd{expired: many, over: true}, leave(next, listener, 0), 0},
 		"clear, held":                {crowd{expired: many, cool: many}, forget, 0},
 		"clear, all cool or expired": {crowd{expired: many, cool: many}, forget, 1},
 		"clear, all expired":         {crowd{expired: many, over: true}, forget, 1},

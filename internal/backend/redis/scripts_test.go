@@ -19,11 +19,11 @@ import (
 )
 
 // Each request belongs to the locker that is declared with it. All lockers except dead are
-// subscribed. The tests receive the notifications to waker.
+// subscribed. The tests receive the notifications to listener.
 var (
-	me, mine        = id("M"), id("A")
-	mismatch, waker = id("O"), id("B")
-	next, dead      = id("N"), id("D") // requests in the queue: next belongs to waker, and the request dead to the locker dead
+	me, mine           = id("M"), id("A")
+	mismatch, listener = id("O"), id("B")
+	next, dead         = id("N"), id("D") // requests in the queue: next belongs to listener, and the request dead to the locker dead
 )
 
 func id(letter string) string { return strings.Repeat(letter, 26) }
@@ -85,25 +85,25 @@ func states() map[string]fields {
 		"mine over":            held(me, mine).with(over),
 		"mine revoked":         held(me, mine).with(fields{"v": 1}),
 		"mine revoked, over":   held(me, mine).with(over).with(fields{"v": 1}),
-		"other's":              held(mismatch, waker),
-		"other's tagged":       held(mismatch, waker).with(fields{"g": "tag"}),
-		"other's over":         held(mismatch, waker).with(over),
-		"other's over tagged":  held(mismatch, waker).with(over).with(fields{"g": "tag"}),
-		"other's revoked":      held(mismatch, waker).with(fields{"v": 1}),
-		"other's revoked over": held(mismatch, waker).with(over).with(fields{"v": 1}),
+		"other's":              held(mismatch, listener),
+		"other's tagged":       held(mismatch, listener).with(fields{"g": "tag"}),
+		"other's over":         held(mismatch, listener).with(over),
+		"other's over tagged":  held(mismatch, listener).with(over).with(fields{"g": "tag"}),
+		"other's revoked":      held(mismatch, listener).with(fields{"v": 1}),
+		"other's revoked over": held(mismatch, listener).with(over).with(fields{"v": 1}),
 		"my turn":              reserved(me, mine),
 		"my turn over":         reserved(me, mine).with(fields{"x": rel(-time.Minute)}),
 		"my turn, abandoned":   reserved(me, mine).with(abandoned),
-		"other's turn":         reserved(mismatch, waker),
-		"other's turn over":    reserved(mismatch, waker).with(fields{"x": rel(-time.Minute)}),
-		"other's turn, aband.": reserved(mismatch, waker).with(abandoned),
+		"other's turn":         reserved(mismatch, listener),
+		"other's turn over":    reserved(mismatch, listener).with(fields{"x": rel(-time.Minute)}),
+		"other's turn, aband.": reserved(mismatch, listener).with(abandoned),
 		"cooling":              free.with(fields{"s": "c", "x": rel(30 * time.Second), "d": span(time.Minute)}),
 		"cooling over":         free.with(fields{"s": "c", "x": rel(-time.Second), "d": span(time.Minute)}),
 		"done":                 done(me),
 		"done by other":        done(mismatch),
 		"abandoned":            free.with(abandoned),
 		"remembered":           free.with(fields{"l": id("X") + me}),
-		"remembered, other's":  held(mismatch, waker).with(fields{"l": me + id("X")}),
+		"remembered, other's":  held(mismatch, listener).with(fields{"l": me + id("X")}),
 	}
 }
 
@@ -113,15 +113,15 @@ type oneKey struct {
 	rdb  *redis.Client
 	keys []string
 
-	heard <-chan *redis.Message // notifications to waker
+	heard <-chan *redis.Message // notifications to listener
 }
 
-// onEach runs a test on Redis in memory, and from level full also on a real server. waker is
+// onEach runs a test on Redis in memory, and from level full also on a real server. listener is
 // subscribed to both.
 func onEach(t *testing.T, test func(b *oneKey)) {
 	t.Helper()
 	run := func(t *testing.T, rdb *redis.Client) {
-		sub := rdb.Subscribe(t.Context(), wakes+waker)
+		sub := rdb.Subscribe(t.Context(), wakes+listener)
 		t.Cleanup(func() { _ = sub.Close() })
 		if _, err := sub.Receive(t.Context()); err != nil {
 			t.Fatal(err)

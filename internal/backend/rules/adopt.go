@@ -49,7 +49,7 @@ func Adopt(k Key, r *backend.AdoptRequest, e Env) (Key, backend.AdoptReply) {
 func (k *Key) adopted(kind backend.Kind) backend.AdoptReply {
 	return backend.AdoptReply{
 		Verdict: backend.VerdictKept, Token: k.Token, GrantedAt: time.UnixMicro(k.Token), Attempt: k.attempt(kind), Abandoned: k.Abandoned,
-		Fingerprint: k.Fingerprint, Parked: k.Waker != "",
+		Fingerprint: k.Fingerprint, Parked: k.ParkingLocker != "",
 	}
 }
 

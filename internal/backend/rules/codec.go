@@ -59,7 +59,7 @@ func (c *codec) key(k *Key) {
 	for _, b := range []*bool{&k.Plain, &k.Revoked, &k.Abandoned} {
 		c.flag(b)
 	}
-	for _, s := range []*string{&k.Owner, &k.Locker, &k.Holder, &k.Fingerprint, &k.CompletedBy, &k.Waker, &k.Head} {
+	for _, s := range []*string{&k.Owner, &k.Locker, &k.Holder, &k.Fingerprint, &k.CompletedBy, &k.ParkingLocker, &k.Head} {
 		c.text(s)
 	}
 	for _, n := range []*int64{

@@ -34,17 +34,17 @@ type Key struct {
 	End    Instant // x: of the state held, reserved, cooling or shared; of done only if the data outlives the record
 	Length Span    // d: how long the state can last, from its start or its last renewal
 
-	Holder      string   // m: of the current or the last hold
-	Token       int64    // t: first token of the last hold, which may use tokens up to Token+lastOfBlock
-	Used        int64    // f: greatest token used, if it is not Token
-	Attempts    int64    // n: number of runs of a once key
-	Revoked     bool     // v: the hold is revoked
-	Abandoned   bool     // a: a hold was abandoned, and no run has ended since
-	Fingerprint string   // g
-	Record      []byte   // r: of a done key; of a held key, the interim answer
-	CompletedBy string   // e: the grant that stored the record
-	Ended       []string // l: ids for which a late duplicate may still arrive, the oldest first
-	Waker       string   // p: the Locker that parked an entry most recently; if set, the key may have entries
+	Holder        string   // m: of the current or the last hold
+	Token         int64    // t: first token of the last hold, which may use tokens up to Token+lastOfBlock
+	Used          int64    // f: greatest token used, if it is not Token
+	Attempts      int64    // n: number of runs of a once key
+	Revoked       bool     // v: the hold is revoked
+	Abandoned     bool     // a: a hold was abandoned, and no run has ended since
+	Fingerprint   string   // g
+	Record        []byte   // r: of a done key; of a held key, the interim answer
+	CompletedBy   string   // e: the grant that stored the record
+	Ended         []string // l: ids for which a late duplicate may still arrive, the oldest first
+	ParkingLocker string   // p: the Locker that parked an entry most recently; if set, the key may have entries
 
 	Shares        []Share // by end
 	SharesExpires Instant // 0 without shares
@@ -85,7 +85,7 @@ func (k *Key) grant(used int64, r *backend.AcquireRequest, e Env) {
 func (k *Key) granted(kind backend.Kind) backend.AcquireReply {
 	return backend.AcquireReply{
 		Outcome: backend.OutcomeGranted, Token: k.Token, GrantedAt: time.UnixMicro(k.Token), Attempt: k.attempt(kind), Abandoned: k.Abandoned,
-		Parked: k.Waker != "",
+		Parked: k.ParkingLocker != "",
 	}
 }
 
@@ -130,7 +130,7 @@ func (k *Key) forget() {
 
 // Empty reports whether the key has no data.
 func (k *Key) Empty() bool {
-	return k.State == Free && k.Token == 0 && k.Used == 0 && len(k.Ended) == 0 && k.Waker == ""
+	return k.State == Free && k.Token == 0 && k.Used == 0 && len(k.Ended) == 0 && k.ParkingLocker == ""
 }
 
 // lastToken returns the token that Inspect shows. For a hold it is the first token. For a key that
@@ -235,7 +235,7 @@ func (k *Key) outlive(ttl Span, now Instant) {
 // its TTL starts again.
 func (k *Key) remember(id string, now Instant) {
 	if !slices.Contains(k.Ended, id) {
-		if k.State == Free && k.Token == 0 && k.Used == 0 && k.Waker == "" {
+		if k.State == Free && k.Token == 0 && k.Used == 0 && k.ParkingLocker == "" {
 			k.Expires = 0
 		}
 		k.Ended = append(slices.Clone(k.Ended[max(0, len(k.Ended)-maxEnded+1):]), id)

@@ -121,7 +121,7 @@ func Clear(k Key, r *backend.ClearRequest, id string, e Env) (Key, backend.Clear
 	} else {
 		k.outlive(ceilMillis(reserveTime)+minute, e.Now) // as in reserve
 	}
-	k.keepWaker(e.Now)
+	k.keepParked(e.Now)
 	k.remember(id, e.Now)
 	return k, backend.Cleared, notices
 }
@@ -149,7 +149,7 @@ func ForceClear(k Key, r *backend.ForceClearRequest, id string, e Env) (Key, bac
 	k.End = e.Now
 	notices = append(notices, k.announce(e)...)
 	k.End = 0 // the lease has ended, even if the clock is set back
-	if k.Waker != "" && len(k.Queue) == 0 {
+	if k.ParkingLocker != "" && len(k.Queue) == 0 {
 		notices = append(notices, wakeNotice(k, r.Key))
 	}
 	return k, backend.ForceClearReply{Outcome: backend.Cleared}, notices

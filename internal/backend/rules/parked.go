@@ -11,7 +11,8 @@ import (
 
 // This file contains the rules of parked entries. They have the form of those in rules.go. The
 // entries are not part of the data of the key, and have their own TTL. The data only contains
-// Waker: if it is set, there may be entries. So callers send no command for a key without entries.
+// ParkingLocker: if it is set, there may be entries. So callers send no command for a key without
+// entries.
 
 const (
 	maxLooked = 1000 // maximum number of entries, the oldest first, that one request examines to wake some
@@ -52,8 +53,8 @@ func Park(k Key, r *backend.ParkRequest, e Env) (Key, backend.ParkReply) {
 	if keep := wholeMillis(r.Keep); (k.ParkedExpires-e.Now)/1000*1000 < keep {
 		k.ParkedExpires = e.Now + keep
 	}
-	k.Waker = e.Locker
-	k.keepWaker(e.Now)
+	k.ParkingLocker = e.Locker
+	k.keepParked(e.Now)
 	return k, backend.ParkReply{
 		Outcome: backend.Parked, Before: i, Count: len(k.Parked), Age: age(k.Parked[i].Since, e.Now), Oldest: k.oldestParked(e.Now),
 	}
@@ -75,7 +76,7 @@ func Unpark(k Key, r *backend.UnparkRequest, e Env) (Key, backend.UnparkReply) {
 		return removed
 	})
 	if len(k.Parked) == 0 {
-		k.Parked, k.ParkedExpires, k.Waker = nil, 0, ""
+		k.Parked, k.ParkedExpires, k.ParkingLocker = nil, 0, ""
 		if k.Empty() {
 			k.Expires = 0
 		}
@@ -108,23 +109,24 @@ func (k *Key) wake(r *backend.UnparkRequest, now Instant) (marked []string) {
 	return marked
 }
 
-// CallWaker notifies the Locker that parked an entry most recently. It returns the number of
+// CallParkingLocker notifies the Locker that parked an entry most recently. It returns the number of
 // subscribers that receive the notification.
-func CallWaker(k Key, of *backend.Key, e Env) (Key, int, []Notice) {
+func CallParkingLocker(k Key, of *backend.Key, e Env) (Key, int, []Notice) {
 	k.Expire(e.Now)
-	if k.Waker == "" {
+	if k.ParkingLocker == "" {
 		return k, 0, nil
 	}
-	return k, e.Listeners(k.Waker), []Notice{wakeNotice(k, of)}
+	return k, e.Listeners(k.ParkingLocker), []Notice{wakeNotice(k, of)}
 }
 
 func wakeNotice(k Key, of *backend.Key) Notice {
-	return Notice{k.Waker, backend.Notification{Event: backend.EventWake, Kind: of.Kind, Name: of.Name}}
+	return Notice{k.ParkingLocker, backend.Notification{Event: backend.EventWake, Kind: of.Kind, Name: of.Name}}
 }
 
-// keepWaker extends the TTL of data that has a waker. A record still ends at its original time.
-func (k *Key) keepWaker(now Instant) {
-	if k.Waker != "" {
+// keepParked extends the TTL of data that has a parking Locker. A record still ends at its original
+// time.
+func (k *Key) keepParked(now Instant) {
+	if k.ParkingLocker != "" {
 		k.outlive(parkedTTL, now)
 	}
 }

@@ -120,7 +120,7 @@ func replay(k Key, r *backend.AcquireRequest, e Env, differs bool) (Key, backend
 	}
 	return k, backend.AcquireReply{
 		Outcome: backend.OutcomeDone, Record: k.Record, Attempt: k.attempt(r.Key.Kind), Fingerprint: k.Fingerprint,
-		Parked: k.Waker != "",
+		Parked: k.ParkingLocker != "",
 	}
 }
 
@@ -211,7 +211,7 @@ func Release(k Key, r *backend.ReleaseRequest, cooldown Span, e Env) (Key, backe
 		}
 		return k, backend.ReleaseReply{}, nil
 	}
-	if r.Key.Kind == backend.KindExclusive && !r.Abandon && cooldown == 0 && !r.Repeated && len(k.Ended) == 0 && k.Waker == "" &&
+	if r.Key.Kind == backend.KindExclusive && !r.Abandon && cooldown == 0 && !r.Repeated && len(k.Ended) == 0 && k.ParkingLocker == "" &&
 		len(k.Queue) == 0 && e.Now > max(r.Token, k.Token) { // later tokens are greater than these even without the data
 		k.forget()
 		return k, backend.ReleaseReply{Released: true}, nil
@@ -225,14 +225,14 @@ func Release(k Key, r *backend.ReleaseRequest, cooldown Span, e Env) (Key, backe
 		k.Used = r.Token
 	}
 	k.noteEnd(r.ID, r.Repeated, e.Now)
-	k.keepWaker(e.Now) //planted:rules-parked-kept
+	k.keepParked(e.Now) //planted:rules-parked-kept
 	if cooldown > 0 && !r.Abandon {
 		k.State, k.End, k.Length = Cooling, e.Now+cooldown, cooldown
 		k.outlive(ceilMillis(cooldown)+minute, e.Now)
 		return k, backend.ReleaseReply{Released: true}, k.announce(e)
 	}
 	notices := k.reserve(e)
-	return k, backend.ReleaseReply{Released: true, Parked: k.State == Free && k.Waker != ""}, notices
+	return k, backend.ReleaseReply{Released: true, Parked: k.State == Free && k.ParkingLocker != ""}, notices
 }
 
 // releaseAndAcquire ends a hold of an exclusive key, and acquires the key again for r.Next if no
@@ -255,7 +255,7 @@ func releaseAndAcquire(k Key, r *backend.ReleaseRequest, e Env) (Key, backend.Re
 	k.keep(r.Retention, e.Now)
 	k.Abandoned, k.Holder, k.Fingerprint, k.Used = false, "", "", r.Token
 	k.noteEnd(r.ID, r.Repeated, e.Now)
-	k.keepWaker(e.Now)
+	k.keepParked(e.Now)
 	k.free()
 	notices := k.reserve(e)
 	reply := backend.ReleaseReply{Released: true}
@@ -307,7 +307,7 @@ func Withdraw(k Key, r *backend.WithdrawRequest, e Env) (Key, []Notice) {
 		k.keep(r.Retention, e.Now)
 	}
 	k.noteEnd(r.ID, r.Repeated, e.Now)
-	k.keepWaker(e.Now)
+	k.keepParked(e.Now)
 	if k.State == Held {
 		k.Attempts = max(k.Attempts-1, 0)
 		if !k.Abandoned {
@@ -316,7 +316,7 @@ func Withdraw(k Key, r *backend.WithdrawRequest, e Env) (Key, []Notice) {
 	}
 	k.free()
 	notices := k.reserve(e)
-	if k.State == Free && k.Waker != "" { // the release reserved the key, so it did not report the entries
+	if k.State == Free && k.ParkingLocker != "" { // the release reserved the key, so it did not report the entries
 		notices = append(notices, wakeNotice(k, r.Key))
 	}
 	return k, notices
@@ -333,7 +333,7 @@ func Complete(k Key, r *backend.CompleteRequest, e Env) (Key, backend.ReleaseRep
 		k.unfold(e.Now)
 	}
 	if k.State == Done && k.CompletedBy == r.ID {
-		return k, backend.ReleaseReply{Released: true, Parked: k.Waker != ""}, nil
+		return k, backend.ReleaseReply{Released: true, Parked: k.ParkingLocker != ""}, nil
 	}
 	if k.State != Held || k.Owner != r.ID {
 		if r.Repeated {
@@ -352,10 +352,10 @@ func Complete(k Key, r *backend.CompleteRequest, e Env) (Key, backend.ReleaseRep
 		k.End, k.Length = e.Now+keep, keep
 	}
 	k.noteEnd(r.ID, r.Repeated, e.Now)
-	k.keepWaker(e.Now)
+	k.keepParked(e.Now)
 	notices := k.turns()
 	k.Queue, k.QueueExpires = nil, 0
-	return k, backend.ReleaseReply{Released: true, Parked: k.Waker != ""}, notices
+	return k, backend.ReleaseReply{Released: true, Parked: k.ParkingLocker != ""}, notices
 }
 
 // turns returns a notification for each waiter.

@@ -171,7 +171,7 @@ func endShare(k Key, r ending, e Env) (Key, backend.ReleaseReply, []Notice) {
 		k.keepCooling(e.Now)
 	}
 	if ours && len(k.Shares) == 0 {
-		if !r.repeated && len(k.Ended) == 0 && k.Waker == "" && !k.Abandoned && len(k.Queue) == 0 && e.Now > max(k.Used, k.Token) { // as in Release
+		if !r.repeated && len(k.Ended) == 0 && k.ParkingLocker == "" && !k.Abandoned && len(k.Queue) == 0 && e.Now > max(k.Used, k.Token) { // as in Release
 			k.forget()
 			return k, backend.ReleaseReply{Released: true}, nil
 		}
@@ -186,7 +186,7 @@ func endShare(k Key, r ending, e Env) (Key, backend.ReleaseReply, []Notice) {
 		k.outlive(minute, e.Now)
 	}
 	if ours && k.State == Free {
-		k.keepWaker(e.Now)
+		k.keepParked(e.Now)
 	}
 	reply := backend.ReleaseReply{Released: ours}
 	var notices []Notice
@@ -210,7 +210,7 @@ func endShare(k Key, r ending, e Env) (Key, backend.ReleaseReply, []Notice) {
 // offersParked reports whether a parked entry may fit after the end of a share, or after a request
 // has left the queue.
 func (k *Key) offersParked(served []Notice) bool {
-	return k.Waker != "" && len(served) == 0 && len(k.Queue) == 0 && !k.Revoked
+	return k.ParkingLocker != "" && len(served) == 0 && len(k.Queue) == 0 && !k.Revoked
 }
 
 // serve grants a share to each request at the front of the queue that fits. Such a share lasts for
@@ -323,7 +323,7 @@ func (k *Key) keepCooling(now Instant) {
 		return
 	}
 	k.Expires = now + ceilMillis(k.End-now) + minute
-	if k.Waker != "" {
+	if k.ParkingLocker != "" {
 		k.Expires = max(k.Expires, now+micros(backend.ParkedTTL))
 	}
 	k.SharesExpires = k.Expires

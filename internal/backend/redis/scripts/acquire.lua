@@ -29,12 +29,12 @@ end
 local plain_data = type(stored) == 'string' and parse(stored)
 if plain_data then unfold(hash, plain_data) end
 local v = fields(hash, 's', 'h', 'x', 'd', 't', 'f', 'a', 'g', 'l', 'n', 'r', 'p')
-local state, owner, ends, length, token, used, abandoned, stored_fingerprint, ended, attempts, record, waker = unpack(v, 1, 12)
+local state, owner, ends, length, token, used, abandoned, stored_fingerprint, ended, attempts, record, parking_locker = unpack(v, 1, 12)
 local counted = attempts -- as it is stored
 attempts = mode ~= 'exclusive' and number(attempts, exact) -- nil: unreadable
 stored_fingerprint = stored_fingerprint or ''
 local differs = fingerprint ~= '' and stored_fingerprint ~= '' and fingerprint ~= stored_fingerprint
-waker = waker and 1 or nil
+parking_locker = parking_locker and 1 or nil
 
 local record_ended = false
 if state == 'd' and ends then -- complete.lua set an end of the record
@@ -46,7 +46,7 @@ if state == 'd' then -- a replay needs no more functions
   if attempts == nil then return {err = 'BADFIELD n'} end
   if enqueue == '1' then redis.call('ZREM', queue, locker .. request) end -- otherwise the request never entered the queue
   if differs then return {3, 1} end -- planted:other-payload
-  return {2, record or '', counted and attempts or 1, stored_fingerprint, waker}
+  return {2, record or '', counted and attempts or 1, stored_fingerprint, parking_locker}
 end
 -- include parts/key.lua
 -- include parts/grant.lua
@@ -65,7 +65,7 @@ if state == held and owner == request then -- planted:same-request
   -- The reply was lost, or this command is a late duplicate. Return the same grant again, and never
   -- shorten it.
   if now + lease > ends then call('HSET', hash, 'x', now + lease, 'd', lease) end
-  return {1, token, attempts or 1, abandoned and 1 or 0, waker}
+  return {1, token, attempts or 1, abandoned and 1 or 0, parking_locker}
 end
 -- planted:late-duplicate
 if ended and string.find(ended, request, 1, true) then return {5} end -- a late duplicate of a request that has ended
@@ -109,7 +109,7 @@ if state == shared then -- all shares have expired
 end
 if attempts then attempts = attempts + 1 end
 token = grant(hash, greatest, attempts or nil, now, request, locker, lease, holder, retention_ms) -- first, because maxmemory may refuse it
-local reply = {1, token, attempts or 1, (abandoned or died) and 1 or 0, waker} -- planted:grant-reply
+local reply = {1, token, attempts or 1, (abandoned or died) and 1 or 0, parking_locker} -- planted:grant-reply
 if died then
   if not abandoned then call('HSET', hash, 'a', '1') end -- planted:abandoned-noted
   call('HDEL', hash, 'v', 'r')

@@ -78,4 +78,4 @@ if enqueue == '1' then call('ZREM', queue, locker .. text) end -- otherwise the 
 if (opens and waits) or k.swept then -- other requests in the queue may fit now
   serve(key, k, '', reservation, peers) -- planted:share-brings-others
 end
-return {1, k.token, 1, k.abandoned and 1 or 0, k.waker and 1 or 0, k.owner, now}
+return {1, k.token, 1, k.abandoned and 1 or 0, k.parking_locker and 1 or 0, k.owner, now}

@@ -22,7 +22,7 @@ local mine = k.owner == request
 if k.state ~= held or not k.live or k.owner ~= from and not mine then return {0} end -- planted:adopt-own-hold
 if string.find(k.ended, request, 1, true) then return {0} end -- a late duplicate: the new grant has already been released
 if k.revoked then return {2} end
-local reply = {1, k.token, k.attempts > 0 and k.attempts or 1, k.abandoned and 1 or 0, k.waker and 1 or 0, k.fingerprint}
+local reply = {1, k.token, k.attempts > 0 and k.attempts or 1, k.abandoned and 1 or 0, k.parking_locker and 1 or 0, k.fingerprint}
 fields(hash, 's') -- a string becomes a hash
 if mine then -- the reply was lost
   call('HDEL', hash, 'h') -- first, see key.lua; a write, because WAIT counts only the writes of its own connection

@@ -55,6 +55,6 @@ if k.state ~= reserved or k.bad then
 else
   outlive(hash, math.ceil(reservation / 1000) + minute_ms) -- as in reserve
 end
-if k.waker then outlive(hash, waker_ttl) end
+if k.parking_locker then outlive(hash, parked_ttl) end
 remember(hash, k.ended, id)
 return 1

@@ -18,7 +18,7 @@ end
 -- include parts/load.lua
 -- include parts/queue.lua
 local k = load(hash)
-local recorded = k.waker and {1, 1} or 1
+local recorded = k.parking_locker and {1, 1} or 1
 if k.state == done and k.completed_by == grant_id then
   call('HDEL', hash, 'e') -- first, see key.lua; a write, because WAIT counts only the writes of its own connection
   call('HSET', hash, 'e', grant_id)
@@ -31,7 +31,7 @@ end
 call('PEXPIRE', hash, keep_ms) -- first, see key.lua
 call('HSET', hash, 's', done, 'e', grant_id, 'r', record, 'f', token)
 call('HDEL', hash, 'h', 'o', 'x', 'd', 'v', 'a')
-local kept = k.waker and waker_ttl or (repeated == '1' or k.ended ~= '') and minute_ms or 0 -- ms
+local kept = k.parking_locker and parked_ttl or (repeated == '1' or k.ended ~= '') and minute_ms or 0 -- ms
 if tonumber(keep_ms) < kept then -- the hash outlives the record, so the record needs its own end
   call('HSET', hash, 'x', k.now + keep_ms * 1000, 'd', keep_ms * 1000)
   call('PEXPIRE', hash, kept)

@@ -28,5 +28,5 @@ call('HDEL', hash, 'x') -- first, see key.lua
 remember(hash, string.find(k.ended, k.owner, 1, true) and k.ended or k.ended .. k.owner, id)
 notify(peers, k.locker, 'v' .. k.owner) -- a living holder then renews at once, and the reply is that its lease is lost
 announce(queue, k.now, k.now, peers) -- planted:forced-told
-if k.waker and call('ZCARD', queue) == 0 then notify(peers, k.waker, wake) end
+if k.parking_locker and call('ZCARD', queue) == 0 then notify(peers, k.parking_locker, wake) end
 return {1}

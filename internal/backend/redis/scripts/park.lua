@@ -32,7 +32,7 @@ end
 if call('PTTL', parked) < tonumber(keep_ms) then call('PEXPIRE', parked, keep_ms) end
 call('ZREM', woken, entry) -- planted:parked-in-its-place
 fields(hash, 's') -- a string becomes a hash
-if k.waker ~= locker then call('HSET', hash, 'p', locker) end
-outlive(hash, waker_ttl)
+if k.parking_locker ~= locker then call('HSET', hash, 'p', locker) end
+outlive(hash, parked_ttl)
 local _, age = oldest(parked, now)
 return {2, call('ZRANK', parked, entry), count, parked_for(since, now), age}

@@ -31,13 +31,13 @@ if type(stored) == 'string' then
   reserve(hash, queue, reservation, peers)
   return 1
 end
-local state, owner, first, ended, attempts, waker = unpack(fields(hash, 's', 'h', 't', 'l', 'n', 'p'), 1, 6)
+local state, owner, first, ended, attempts, parking_locker = unpack(fields(hash, 's', 'h', 't', 'l', 'n', 'p'), 1, 6)
 if state ~= held or owner ~= grant_id then -- planted:release-of-own-hold
   if repeated == '1' then remember(hash, ended or '', grant_id) end
   return 0
 end
 -- A hash that remembers nothing else is deleted.
-if abandon ~= '1' and cooldown == 0 and repeated ~= '1' and not ended and not attempts and not waker and call('ZCARD', queue) == 0 then -- planted:parked-remembered
+if abandon ~= '1' and cooldown == 0 and repeated ~= '1' and not ended and not attempts and not parking_locker and call('ZCARD', queue) == 0 then -- planted:parked-remembered
   local now = clock()
   if now > tonumber(token) and now > (tonumber(first) or math.huge) then
     call('DEL', hash)
@@ -53,7 +53,7 @@ else
 end
 if token ~= first then call('HSET', hash, 'f', token) end
 if repeated == '1' then remember(hash, ended or '', grant_id) elseif ended then outlive(hash, minute_ms) end
-if waker then outlive(hash, waker_ttl) end
+if parking_locker then outlive(hash, parked_ttl) end
 if cooldown > 0 and abandon ~= '1' then
   local now = clock()
   call('HSET', hash, 's', cooling, 'x', now + cooldown, 'd', cooldown)
@@ -62,4 +62,4 @@ if cooldown > 0 and abandon ~= '1' then
   return 1
 end
 local next_request = reserve(hash, queue, reservation, peers)
-return waker and not next_request and {1, 1} or 1
+return parking_locker and not next_request and {1, 1} or 1

@@ -56,7 +56,7 @@ if own then
 end
 local waiting = call('ZCARD', queue)
 if ours and k.weights <= 0 then
-  if repeated ~= '1' and k.ended == '' and not k.waker and not k.abandoned and waiting == 0 and now > math.max(k.greatest, k.token) then -- as in release.lua
+  if repeated ~= '1' and k.ended == '' and not k.parking_locker and not k.abandoned and waiting == 0 and now > math.max(k.greatest, k.token) then -- as in release.lua
     call('DEL', hash)
     return 1
   end
@@ -68,7 +68,7 @@ if repeated == '1' then
 elseif ours and k.state == '' and k.ended ~= '' then
   outlive(hash, minute_ms)
 end
-if ours and k.state == '' and k.waker then outlive(hash, waker_ttl) end
+if ours and k.state == '' and k.parking_locker then outlive(hash, parked_ttl) end
 local served = 0
 if k.state == shared and not k.revoked then
   served = serve(key, k, '', reservation, peers) -- planted:share-served
@@ -81,6 +81,6 @@ end
 -- Parked entries may fit now, unless the share cools. If the last request in the queue of a shared
 -- key is withdrawn, the releases before it did not report the entries.
 local room = ours and cooldown == 0 or was_queued and k.state == shared
-if not k.waker or served > 0 or not room or k.revoked or call('ZCARD', queue) > 0 then return ours and 1 or 0 end
-if wake ~= '' then notify(peers, k.waker, wake) end
+if not k.parking_locker or served > 0 or not room or k.revoked or call('ZCARD', queue) > 0 then return ours and 1 or 0 end
+if wake ~= '' then notify(peers, k.parking_locker, wake) end
 return ours and {1, 1} or 0

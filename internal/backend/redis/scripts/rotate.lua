@@ -22,7 +22,7 @@ if k.state ~= held or k.owner ~= grant_id then
   if k.state == held and k.owner == request and k.live and not k.revoked then
     call('HDEL', hash, 'h') -- first, see key.lua; a write, because WAIT counts only the writes of its own connection
     call('HSET', hash, 'h', request)
-    return {0, 1, k.token, 1, k.abandoned and 1 or 0, k.waker and 1 or nil}
+    return {0, 1, k.token, 1, k.abandoned and 1 or 0, k.parking_locker and 1 or nil}
   end
   return {0, 0, 0, 0, '', call('ZCARD', queue)} -- busy with 0 µs remaining, so the process sends its request again at once
 end
@@ -30,7 +30,7 @@ call('PEXPIRE', hash, keep_ms) -- first, see key.lua
 call('HDEL', hash, 'a', 'm', 'g')
 call('HSET', hash, 'f', token)
 if repeated == '1' then remember(hash, k.ended, grant_id) elseif k.ended ~= '' then outlive(hash, minute_ms) end
-if k.waker then outlive(hash, waker_ttl) end
+if k.parking_locker then outlive(hash, parked_ttl) end
 local other = free(hash, queue, reservation, peers)
 if string.find(k.ended, request, 1, true) then return {1, 5} end -- a late duplicate, and the next request has ended too
 if other then
@@ -38,4 +38,4 @@ if other then
   return {1, 0, tonumber(reservation), 0, '', call('ZCARD', queue)}
 end
 local greatest = math.max(tonumber(token), k.token) -- k.token is greater if this is a late duplicate and its id was granted again
-return {1, 1, grant(hash, greatest, nil, k.now, request, locker, lease, holder, retention_ms), 1, 0, k.waker and 1 or nil}
+return {1, 1, grant(hash, greatest, nil, k.now, request, locker, lease, holder, retention_ms), 1, 0, k.parking_locker and 1 or nil}

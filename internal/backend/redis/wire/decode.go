@@ -208,8 +208,8 @@ func DecodeUnpark(reply []any) (backend.UnparkReply, error) {
 	return u, nil
 }
 
-// DecodeCallWaker decodes a reply of call_waker.lua.
-func DecodeCallWaker(reply []any) (received int, err error) {
+// DecodeCallParkingLocker decodes a reply of call_parking_locker.lua.
+func DecodeCallParkingLocker(reply []any) (received int, err error) {
 	_, err = number(reply, 0)
 	return count(reply, 0), err
 }

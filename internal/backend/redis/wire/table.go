@@ -240,12 +240,12 @@ func (*Sender) Unpark(r *backend.UnparkRequest) Command {
 	return Unpark.command(r.Key, args...)
 }
 
-// CallWaker notifies the Locker that parked an entry most recently.
-var CallWaker = script("call_waker", []KeyName{Hash}, "channels", "wake")
+// CallParkingLocker notifies the Locker that parked an entry most recently.
+var CallParkingLocker = script("call_parking_locker", []KeyName{Hash}, "channels", "wake")
 
-// CallWaker notifies the Locker that parked an entry most recently.
-func (s *Sender) CallWaker(k *backend.Key) Command {
-	return CallWaker.command(k, s.Channels, encodeWake(k))
+// CallParkingLocker notifies the Locker that parked an entry most recently.
+func (s *Sender) CallParkingLocker(k *backend.Key) Command {
+	return CallParkingLocker.command(k, s.Channels, encodeWake(k))
 }
 
 // AcquireShare requests a share of a key.

@@ -50,7 +50,7 @@ func commands() []wire.Command {
 		s.Inspect(key, backend.RecordHead),
 		s.Park(&backend.ParkRequest{Key: key, Entry: "entry", Most: 10, Keep: 11 * time.Second}),
 		s.Unpark(&backend.UnparkRequest{Key: key, Remove: []string{"one", "two"}, Marked: 12, Woken: 13, Prefix: "prefix", Fresh: 3 * time.Second}),
-		s.CallWaker(once), s.AcquireShare(shared), s.ReleaseShare(release, 3*time.Second),
+		s.CallParkingLocker(once), s.AcquireShare(shared), s.ReleaseShare(release, 3*time.Second),
 		wire.Command{Script: wire.Deal, List: deal},
 	)
 }

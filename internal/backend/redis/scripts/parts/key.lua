@@ -20,8 +20,9 @@
 --   r record of a done key; interim answer of a held key, see interim.lua
 --   e completed_by: id of the grant that completed the key
 --   l ended: ids that have ended, for which a late duplicate may still arrive
---   p waker: id of the locker that parked an entry most recently: the key may have parked entries. If
---     the hash is lost, the next parking sets p again. p only affects how soon a parked task runs
+--   p parking_locker: id of the locker that parked an entry most recently: the key may have parked
+--     entries. If the hash is lost, the next parking sets p again. p only affects how soon a parked
+--     task runs
 -- While a key is shared it has more fields, and some have another meaning, see shares.lua.
 --
 -- Members of the queue: locker id .. request id, by arrival. A request id has 26 characters. A
@@ -42,7 +43,7 @@ local held, reserved, cooling, done, shared = 'h', 'r', 'c', 'd', 's' -- states
 local block = 512 -- tokens that one grant may use
 local day_us = 86400000000 -- µs
 local minute_ms = 60000 -- ms: how long an ended id is remembered, and how long a queue outlives its last request
-local waker_ttl = 600000 -- ms: minimum time for which the hash of a key with parked entries is kept
+local parked_ttl = 600000 -- ms: minimum time for which the hash of a key with parked entries is kept
 
 -- Returns the time, in µs of the server's clock.
 local function clock()

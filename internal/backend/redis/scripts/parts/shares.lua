@@ -111,7 +111,7 @@ end
 -- a minute after the last cooldown, like the data of a free key. The mark of an abandoned hold keeps it.
 local function keep_cooling(key, k)
   if k.weights_held > 0 or k.abandoned then return end
-  local keep = math.max(math.ceil((k.ends - k.now) / 1000) + minute_ms, k.waker and waker_ttl or 0)
+  local keep = math.max(math.ceil((k.ends - k.now) / 1000) + minute_ms, k.parking_locker and parked_ttl or 0)
   call('PEXPIRE', key.hash, keep)
   call('PEXPIRE', key.shares, keep) -- planted:cooling-ttl
 end

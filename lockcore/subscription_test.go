@@ -15,7 +15,7 @@ import (
 )
 
 // Processes take turns, the calls of a process are served in order of arrival, and each release
-// wakes one waiter only.
+// notifies one waiter only.
 // Shows: W4
 func TestWaitInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestWaitInOrder(t *testing.T) {
 	})
 }
 
-// A release wakes a subscribed waiter at once. If the notification is lost, the waiter gets the
+// A release notifies a subscribed waiter at once. If the notification is lost, the waiter gets the
 // free key with its next request, within 2.5 s.
 // Shows: B8
 func TestWaitWithoutMessages(t *testing.T) {
@@ -203,7 +203,7 @@ func TestWaitPassesTurnOn(t *testing.T) {
 // Notifications are forged or repeated. They grant nothing, and the number of requests that they
 // cause is bounded.
 // Shows: W11
-func TestWakeForged(t *testing.T) {
+func TestForgedNotification(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		a, _, _ := w.Locker(lockcore.Options{})
@@ -242,7 +242,7 @@ func TestWakeForged(t *testing.T) {
 
 // One subscription of a process serves all keys. It ends a minute after its last use.
 // Shows: C1
-func TestWakeSubscription(t *testing.T) {
+func TestSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		a, _, _ := w.Locker(lockcore.Options{})

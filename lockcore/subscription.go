@@ -11,20 +11,20 @@ import (
 )
 
 const (
-	wakeIdle    = time.Minute            // an unused subscription closes after this time
-	revokePause = 100 * time.Millisecond // minimum time between two renewals that notifications about one grant cause
+	subscriptionIdle = time.Minute            // an unused subscription closes after this time
+	revokePause      = 100 * time.Millisecond // minimum time between two renewals that notifications about one grant cause
 )
 
-// wake is the only subscription of a Locker. It starts with the first waiter, or when a lease has
-// been held for a second. It closes after a minute without a waiter or such a lease. A notification
-// proves nothing, so its receiver sends a command to Redis.
+// subscription receives the notifications of a Locker, which has only one. It starts with the first
+// waiter, or when a lease has been held for a second. It closes after a minute without a waiter or
+// such a lease. A notification proves nothing, so its receiver sends a command to Redis.
 //
 // receive never blocks: it looks up a map entry and sends to a channel with capacity 1. closeIdle
 // decides under mu whether the subscription ends, and then cancels the ctx of listen under mu.
 // receive ignores an EventSubscribed whose ctx has ended. So no waiter registers with a
 // subscription that is about to end. A late EventSubscribed of an old subscription does not count
 // for the next one.
-type wake struct {
+type subscription struct {
 	l *Locker
 
 	mu      sync.Mutex
@@ -42,146 +42,146 @@ type wake struct {
 // waiter is a request that receives notifications.
 type waiter struct {
 	signal chan struct{} // capacity 1
-	cooled *time.Timer   // signals at the end of a cooldown; nil until a notification reports one; guarded by wake.mu
+	cooled *time.Timer   // signals at the end of a cooldown; nil until a notification reports one; guarded by subscription.mu
 }
 
 // ready reports whether a notification for a new waiter would be received.
-func (w *wake) ready() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.up
+func (s *subscription) ready() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.up
 }
 
 // register directs the notifications for a request to ch. If the subscription is up, register
 // signals ch at once, because a notification may have been sent before.
-func (w *wake) register(id string, ch chan struct{}) {
-	w.mu.Lock()
-	if w.waiters == nil {
-		w.waiters = map[string]*waiter{}
+func (s *subscription) register(id string, ch chan struct{}) {
+	s.mu.Lock()
+	if s.waiters == nil {
+		s.waiters = map[string]*waiter{}
 	}
-	w.waiters[id] = &waiter{signal: ch}
-	up := w.up
-	w.mu.Unlock()
+	s.waiters[id] = &waiter{signal: ch}
+	up := s.up
+	s.mu.Unlock()
 	if up {
 		signal(ch)
 	} else {
-		w.start()
+		s.start()
 	}
 }
 
-func (w *wake) unregister(id string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if waiter := w.waiters[id]; waiter != nil && waiter.cooled != nil {
+func (s *subscription) unregister(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if waiter := s.waiters[id]; waiter != nil && waiter.cooled != nil {
 		waiter.cooled.Stop() // if it has fired, the channel has a signal that no call reads
 	}
-	delete(w.waiters, id) //planted:waiter-removed
-	w.useLocked(0)
+	delete(s.waiters, id) //planted:waiter-removed
+	s.useLocked(0)
 }
 
 // start starts the subscription if there is none.
-func (w *wake) start() { w.startFor(0) }
+func (s *subscription) start() { s.startFor(0) }
 
 // startFor is start. The subscription then stays open for d and a minute.
-func (w *wake) startFor(d time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.useLocked(d)
-	if w.running || w.closed || !w.l.startWorker() {
+func (s *subscription) startFor(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.useLocked(d)
+	if s.running || s.closed || !s.l.startWorker() {
 		return
 	}
-	ctx, cancel := context.WithCancel(w.l.base)
-	w.running, w.cancel = true, cancel
-	w.idle = time.AfterFunc(wakeIdle/4, w.closeIdle)
-	go w.listen(ctx) // owner: wake, which ends it by cancel; join waits for it
+	ctx, cancel := context.WithCancel(s.l.base)
+	s.running, s.cancel = true, cancel
+	s.idle = time.AfterFunc(subscriptionIdle/4, s.closeIdle)
+	go s.listen(ctx) // owner: subscription, which ends it by cancel; join waits for it
 }
 
 // useLocked records that the subscription is used from now on for d.
-func (w *wake) useLocked(d time.Duration) {
-	if until := time.Now().Add(d); until.After(w.used) {
-		w.used = until
+func (s *subscription) useLocked(d time.Duration) {
+	if until := time.Now().Add(d); until.After(s.used) {
+		s.used = until
 	}
 }
 
-func (w *wake) close() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.closed = true
-	if w.running {
-		w.endLocked()
+func (s *subscription) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if s.running {
+		s.endLocked()
 	}
 }
 
-func (w *wake) listen(ctx context.Context) {
-	defer w.l.wg.Done()
-	w.l.backend.Listen(ctx, func(n backend.Notification) { w.receive(ctx, n) })
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (s *subscription) listen(ctx context.Context) {
+	defer s.l.wg.Done()
+	s.l.backend.Listen(ctx, func(n backend.Notification) { s.receive(ctx, n) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if ctx.Err() == nil { // the subscription ended by itself
-		w.l.hasOldGrant() // sets the age timer
-		w.endLocked()
+		s.l.hasOldGrant() // sets the age timer
+		s.endLocked()
 	}
 }
 
 // closeIdle ends the subscription if it has not been used for a minute.
-func (w *wake) closeIdle() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.running {
+func (s *subscription) closeIdle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.running {
 		return
 	}
-	if w.l.hasOldGrant() {
-		w.useLocked(0)
+	if s.l.hasOldGrant() {
+		s.useLocked(0)
 	}
-	if len(w.waiters) > 0 || time.Since(w.used) < wakeIdle {
-		w.idle.Reset(wakeIdle / 4)
+	if len(s.waiters) > 0 || time.Since(s.used) < subscriptionIdle {
+		s.idle.Reset(subscriptionIdle / 4)
 		return
 	}
-	w.endLocked()
+	s.endLocked()
 }
 
-func (w *wake) endLocked() {
-	w.running, w.up = false, false
-	w.cancel()
-	w.idle.Stop()
+func (s *subscription) endLocked() {
+	s.running, s.up = false, false
+	s.cancel()
+	s.idle.Stop()
 }
 
 // receive handles a notification of the subscription that ctx belongs to.
-func (w *wake) receive(ctx context.Context, n backend.Notification) {
+func (s *subscription) receive(ctx context.Context, n backend.Notification) {
 	switch n.Event {
 	case backend.EventSubscribed: // for the first time, or after a gap in which notifications were lost: all waiters send again
-		w.mu.Lock()
+		s.mu.Lock()
 		if ctx.Err() != nil {
-			w.mu.Unlock()
+			s.mu.Unlock()
 			return
 		}
-		w.up = true
-		for _, waiter := range w.waiters { //planted:resubscribed
+		s.up = true
+		for _, waiter := range s.waiters { //planted:resubscribed
 			signal(waiter.signal)
 		}
-		check := !w.checking && w.l.startWorker()
-		w.checking, w.again = w.checking || check, true
-		w.mu.Unlock()
+		check := !s.checking && s.l.startWorker()
+		s.checking, s.again = s.checking || check, true
+		s.mu.Unlock()
 		if check {
-			go w.check() // owner: wake; join waits for it
+			go s.check() // owner: subscription; join waits for it
 		}
 	case backend.EventTurn:
-		w.mu.Lock()
-		if waiter := w.waiters[n.Request]; waiter != nil {
+		s.mu.Lock()
+		if waiter := s.waiters[n.Request]; waiter != nil {
 			signal(waiter.signal)
 		}
-		w.mu.Unlock()
+		s.mu.Unlock()
 	case backend.EventCooling:
-		w.mu.Lock()
-		if waiter := w.waiters[n.Request]; waiter != nil && n.In < waitCap { // the request is sent again after waitCap anyway
+		s.mu.Lock()
+		if waiter := s.waiters[n.Request]; waiter != nil && n.In < waitCap { // the request is sent again after waitCap anyway
 			waiter.signalAfterLocked(n.In)
 		}
-		w.mu.Unlock()
+		s.mu.Unlock()
 	case backend.EventRevoked:
-		w.l.revoked(n.Request)
+		s.l.revoked(n.Request)
 	case backend.EventWake:
-		key := w.l.backend.Key(n.Kind, n.Name)
-		w.l.passParked(&key, access.ParkedFree)
+		key := s.l.backend.Key(n.Kind, n.Name)
+		s.l.passParked(&key, access.ParkedFree)
 	}
 }
 
@@ -280,7 +280,7 @@ func (l *Locker) onAgeTimer() {
 	}
 	l.mu.Unlock()
 	if ok && in <= 0 {
-		l.wake.start()
+		l.subscription.start()
 	}
 }
 
@@ -311,25 +311,25 @@ func (l *Locker) grantsByAge() []*grant {
 // may have been lost before the Locker subscribed. For a fixed lease it only reads the state. One
 // check runs at a time. If the Locker subscribes again meanwhile, one more check follows.
 // watchdog.stop ends the check.
-func (w *wake) check() {
-	defer w.l.wg.Done()
-	ctx := w.l.watchdog.ctx
+func (s *subscription) check() {
+	defer s.l.wg.Done()
+	ctx := s.l.watchdog.ctx
 	for again := true; again; {
-		w.mu.Lock()
-		w.again = false
-		w.mu.Unlock()
+		s.mu.Lock()
+		s.again = false
+		s.mu.Unlock()
 		since := time.Now() // the subscription is up
-		for batch := range slices.Chunk(w.l.grantsByAge(), batchKeys) {
-			w.l.watchdog.check(batch, since)
+		for batch := range slices.Chunk(s.l.grantsByAge(), batchKeys) {
+			s.l.watchdog.check(batch, since)
 			if !backend.Sleep(ctx, checkPause) {
 				break
 			}
 		}
 		_ = backend.Sleep(ctx, checkAgain)
-		w.mu.Lock()
-		again = w.again && ctx.Err() == nil
-		w.checking = again
-		w.mu.Unlock()
+		s.mu.Lock()
+		again = s.again && ctx.Err() == nil
+		s.checking = again
+		s.mu.Unlock()
 	}
 }
 
