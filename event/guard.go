@@ -3,13 +3,13 @@ package event
 import "time"
 
 // NoKey is an event: a task or request had no key, or its LimitFunc returned no limit. It belongs
-// to no attempt, see [Observer].
+// to no call, see [Observer].
 type NoKey struct {
 	Name string // Terms.Name or its default
 }
 
 // ConflictLost is an event: a conflict used up the last attempt of a job. A worker without a
-// middleware can pass the event to its Observer itself. It belongs to no attempt, see [Observer].
+// middleware can pass the event to its Observer itself. It belongs to no call, see [Observer].
 type ConflictLost struct {
 	Name   string // Terms.Name or its default
 	Holder Holder // of the key
@@ -17,14 +17,14 @@ type ConflictLost struct {
 
 // PayloadDiffers is an event: a call for a done key had another payload. The call returned the
 // record of the first payload, and its function did not run. This package reports it, see
-// OnceOptions.ReportOnly. It belongs to no attempt, see [Observer].
+// OnceOptions.ReportOnly. It belongs to no call, see [Observer].
 type PayloadDiffers struct {
 	Name string // Terms.Name
 	Key  string // raw: hash it before it leaves the process
 }
 
 // TickAbandoned is an event: the instance that ran a cron tick died, and no other instance runs the
-// tick. It is reported once for each such tick. It belongs to no attempt, see
+// tick. It is reported once for each such tick. It belongs to no call, see
 // [Observer].
 type TickAbandoned struct {
 	Name   string // Terms.Name
@@ -32,7 +32,7 @@ type TickAbandoned struct {
 	Holder Holder // the instance that died
 }
 
-// Parked is an event: a task waits for a busy key outside of its worker. It belongs to no attempt,
+// Parked is an event: a task waits for a busy key outside of its worker. It belongs to no call,
 // see [Observer].
 type Parked struct {
 	Name   string        // Terms.Name or its default
@@ -48,7 +48,7 @@ type Parked struct {
 // RerunSkipped is an event: asynq delivered a task again that had been parked, and that had
 // completed less than 30 s before. Its handler did not run, because a late wake may have caused the
 // delivery. If an operator runs the task by hand in this time, it does not run either, because the
-// two cases look the same. It belongs to no attempt, see
+// two cases look the same. It belongs to no call, see
 // [Observer].
 type RerunSkipped struct {
 	Name      string        // Terms.Name or its default
@@ -58,7 +58,7 @@ type RerunSkipped struct {
 }
 
 // Unparked is an event: a task that was parked got its key, or ended without it. It belongs to no
-// attempt, see [Observer].
+// call, see [Observer].
 type Unparked struct {
 	Name   string        // Terms.Name or its default
 	Kind   Kind          // of the key

@@ -17,9 +17,9 @@ type Acquisition struct {
 }
 
 // Observer receives the events of a lockcore.Locker. Its methods must return quickly and must not
-// call the Locker. Several goroutines may call them at the same time. An attempt is one call, from
-// Start to its last event. The events of an attempt come one after another, except CompletionFailed
-// and CompletionStored. [Join] makes one Observer of several.
+// call the Locker. Several goroutines may call them at the same time. A call lasts from Start to
+// its last event. The events of a call come one after another, except CompletionFailed and
+// CompletionStored. [Join] makes one Observer of several.
 //
 // An Observer that reports no problems, because it only traces, has a method OnlyTraces() bool that
 // returns true. Then the Locker logs its warnings as without an Observer.
@@ -34,12 +34,12 @@ type Acquisition struct {
 //     the caller, after the call has released its key.
 type Observer interface {
 	// Start is called before the first command of a call. The ctx that it returns is the parent of
-	// the commands, of the ctx of the handler, and of the events. A nested call is not an attempt,
-	// so Start is not called for it.
+	// the commands, of the ctx of the handler, and of the events. Start is not called for a
+	// nested call.
 	Start(ctx context.Context, a Acquisition) context.Context
-	// Event is called with the ctx of Start. Refused, Replayed or Released is the last event of an
-	// attempt; only CompletionFailed or CompletionStored may follow. These events belong to no
-	// attempt and come with any ctx:
+	// Event is called with the ctx of Start. Refused, Replayed or Released is the last event of a
+	// call; only CompletionFailed or CompletionStored may follow. These events belong to no
+	// call and come with any ctx:
 	//
 	//   - RenewPass, GroupSent, CleanupFailed, ForceCleared and Misconfigured
 	//   - BadRecord, if a middleware reports it
@@ -54,7 +54,7 @@ type Observer interface {
 // Event is one of the event types of this package. A new release may add types: ignore unknown ones.
 type Event any
 
-// Waiting: another holder has the key, and the call waits. It is emitted once per attempt, as soon
+// Waiting: another holder has the key, and the call waits. It is emitted once per call, as soon
 // as the holder is known.
 type Waiting struct {
 	// Holder has the key. If its Locker is the ID of this Locker, it runs in this process. Perhaps
@@ -64,7 +64,7 @@ type Waiting struct {
 	Remaining time.Duration // see BusyError.Remaining
 	// Nested is true if a nested call has waited 2 s for another nested call of the same hold.
 	// Perhaps the program should have passed the ctx of that call to it. Such an event belongs to
-	// the attempt that was granted the hold, and does not count as its one Waiting.
+	// the call that was granted the hold, and does not count as its one Waiting.
 	Nested bool
 }
 
@@ -83,14 +83,14 @@ type Granted struct {
 	Abandoned bool // the previous holder ended without an outcome
 }
 
-// Refused ends an attempt that did not run. If Err is a *BusyError, Wait.Queue is at least
+// Refused ends a call that did not run. If Err is a *BusyError, Wait.Queue is at least
 // BusyError.Queue.
 type Refused struct {
 	Wait
 	Err error // satisfies errors.Is(err, ErrNotRun)
 }
 
-// Replayed ends an attempt whose key was done.
+// Replayed ends a call whose key was done.
 type Replayed struct {
 	Wait
 	Attempt int // number of the run that was recorded, from 1
@@ -110,7 +110,7 @@ type Lost struct{ Cause error }
 //   - If only the ctx of the caller ended, with the next renewal.
 type Overrun struct{ Cause error }
 
-// Released ends an attempt that ran. If Failed satisfies ErrBusy and Completed is false, a call
+// Released ends a call that ran. If Failed satisfies ErrBusy and Completed is false, a call
 // inside the handler found its key busy. Then the call gave its own key back, and has not failed.
 type Released struct {
 	Held        time.Duration // from the start of the hold to the end of its last run
@@ -130,13 +130,13 @@ type Released struct {
 type CompletionFailed struct{ Err error }
 
 // CompletionStored: a record was stored asynchronously, after Complete got no reply. The event may
-// come after Released. An attempt whose Released has Completed and Err gets exactly one of
+// come after Released. A call whose Released has Completed and Err gets exactly one of
 // CompletionStored and CompletionFailed.
 type CompletionStored struct{}
 
 // CleanupFailed: the Locker gave up withdrawals of requests, or releases of holds, that Redis has
 // not confirmed. Such a key may stay held until its lease ends, and a once key may count as
-// abandoned. The event belongs to no attempt. The Locker gives up:
+// abandoned. The event belongs to no call. The Locker gives up:
 //
 //   - if a repeat would get the same error
 //   - if a release has become useless
@@ -146,7 +146,7 @@ type CleanupFailed struct {
 	Err error // of the last one; ErrClosed after Close
 }
 
-// RenewPass: one batch of renewals, even of a single lease, is over. It belongs to no attempt.
+// RenewPass: one batch of renewals, even of a single lease, is over. It belongs to no call.
 type RenewPass struct {
 	Leases int           // in the batch: Kept, Gone and Failed together
 	Kept   int           // renewed; a lease of AcquireFixed: still held
@@ -157,7 +157,7 @@ type RenewPass struct {
 
 // GroupSent reports a group: calls that waited for another send and were then sent together, see
 // Options.NoGroups. The event comes when the send of the group has ended, even if it failed, and
-// belongs to no attempt.
+// belongs to no call.
 //
 //   - A group may have one call.
 //   - A call that is sent at once is not reported.

@@ -22,8 +22,8 @@ const (
 	extraRetryTime = time.Hour
 )
 
-// request is one attempt to acquire a key from Redis. Its id becomes the id of the grant. The
-// leader of the local queue owns the request and passes it on with the leadership, so that its
+// request is the command with which the leader acquires a key. Its id becomes the id of the grant.
+// The leader of the local queue owns the request and passes it on with the leadership, so that its
 // place in the remote queue is kept. Every request has an end in Redis: a granted request becomes a
 // grant, and any other request that may have reached Redis is withdrawn.
 //

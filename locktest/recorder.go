@@ -15,16 +15,16 @@ import (
 // A Recorder keeps every event until Reset, so it is not for production. It has no traceparent: use
 // [event.Join] to record next to another Observer.
 type Recorder struct {
-	mu       sync.Mutex
-	attempts []event.Acquisition
-	events   []event.Event
+	mu     sync.Mutex
+	calls  []event.Acquisition
+	events []event.Event
 }
 
 // Start records a.
 func (r *Recorder) Start(ctx context.Context, a event.Acquisition) context.Context {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.attempts = append(r.attempts, a)
+	r.calls = append(r.calls, a)
 	return ctx
 }
 
@@ -38,11 +38,11 @@ func (r *Recorder) Event(_ context.Context, e event.Event) {
 // Traceparent returns "".
 func (*Recorder) Traceparent(context.Context) string { return "" }
 
-// Attempts returns what Start received, in this order.
-func (r *Recorder) Attempts() []event.Acquisition {
+// Calls returns what Start received, in this order.
+func (r *Recorder) Calls() []event.Acquisition {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Clone(r.attempts)
+	return slices.Clone(r.calls)
 }
 
 // Events returns all events in the order in which they came. [EventsOf] returns those of one type.
@@ -52,11 +52,11 @@ func (r *Recorder) Events() []event.Event {
 	return slices.Clone(r.events)
 }
 
-// Reset forgets all attempts and events.
+// Reset forgets all calls and events.
 func (r *Recorder) Reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.attempts, r.events = nil, nil
+	r.calls, r.events = nil, nil
 }
 
 // EventsOf returns the events of type E that r has recorded, in the order in which they came.

@@ -27,13 +27,13 @@ func ExampleRecorder() {
 		return guard.Exclusive(ctx, locks, "account:42", terms, func(context.Context) error { return nil }) // with the ctx of another call
 	})
 
-	fmt.Println("attempts:", len(rec.Attempts()))
+	fmt.Println("calls:", len(rec.Calls()))
 	fmt.Println("granted:", len(locktest.EventsOf[event.Granted](rec)))
 	for _, refused := range locktest.EventsOf[event.Refused](rec) {
 		fmt.Println("refused:", refused.Contended)
 	}
 	// Output:
-	// attempts: 2
+	// calls: 2
 	// granted: 1
 	// refused: true
 }
@@ -60,11 +60,11 @@ func TestRecorder(t *testing.T) {
 		}
 		next[e.Token]++
 	}
-	if n, m := len(rec.Attempts()), len(rec.Events()); len(next) != goroutines || n != goroutines*each || m != 2*n {
-		t.Errorf("%d attempts, %d events of %d goroutines", n, m, len(next))
+	if n, m := len(rec.Calls()), len(rec.Events()); len(next) != goroutines || n != goroutines*each || m != 2*n {
+		t.Errorf("%d calls, %d events of %d goroutines", n, m, len(next))
 	}
 	rec.Reset()
-	if rec.Attempts() != nil || rec.Events() != nil {
-		t.Errorf("after Reset: %v, %v", rec.Attempts(), rec.Events())
+	if rec.Calls() != nil || rec.Events() != nil {
+		t.Errorf("after Reset: %v, %v", rec.Calls(), rec.Events())
 	}
 }

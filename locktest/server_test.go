@@ -187,7 +187,7 @@ func TestServerLeak(t *testing.T) {
 			t.Errorf("the test failed with %q, want %q", rec.said, want)
 		}
 		granted, released := locktest.EventsOf[event.Granted](events), locktest.EventsOf[event.Released](events)
-		if len(events.Attempts()) != 2 || len(granted) != 2 || len(released) != 1 {
+		if len(events.Calls()) != 2 || len(granted) != 2 || len(released) != 1 {
 			t.Errorf("the Observer heard %+v", events.Events())
 		}
 	})

@@ -20,10 +20,10 @@ type unreleased struct {
 	calls map[*call]bool
 }
 
-// call is an attempt and the stack of its caller.
+// call is what Start received, and the stack of its caller.
 type call struct {
-	attempt event.Acquisition
-	stack   []uintptr
+	acquisition event.Acquisition
+	stack       []uintptr
 }
 
 type callKey struct{}
@@ -65,7 +65,7 @@ func (u *unreleased) String() string {
 	defer u.mu.Unlock()
 	lines := make([]string, 0, len(u.calls))
 	for c := range u.calls {
-		lines = append(lines, fmt.Sprintf("\n\t%q was not released, acquired at %s", c.attempt.Key, c.caller()))
+		lines = append(lines, fmt.Sprintf("\n\t%q was not released, acquired at %s", c.acquisition.Key, c.caller()))
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "")

@@ -102,7 +102,7 @@ type class struct {
 	again      map[bool]metric.MeasurementOption // of a parked task
 }
 
-// classOf returns the class of an attempt. For the first call of a class it creates the series of
+// classOf returns the class of a call. For the first call of a class it creates the series of
 // its counters with the value 0. If two first calls race, the one that stores the class creates the
 // series. The other may count earlier, which changes no sum.
 func (o *observer) classOf(at event.Acquisition) *class {

@@ -17,12 +17,12 @@ import (
 	"github.com/holdfast-go/holdfast/tracing"
 )
 
-// Events that belong to no attempt are counted with any ctx, also with that of an attempt. They do
+// Events that belong to no call are counted with any ctx, also with that of a call. They do
 // not change its span.
 func TestReportsAreCounted(t *testing.T) {
 	r := newRig(t, tracing.Options{})
-	attempt := r.Start(t.Context(), charge)
-	for _, ctx := range []context.Context{t.Context(), attempt} {
+	call := r.Start(t.Context(), charge)
+	for _, ctx := range []context.Context{t.Context(), call} {
 		r.Event(ctx, event.RenewPass{Leases: 9, Kept: 6, Gone: 1, Failed: 2})
 		r.Event(ctx, event.NoKey{Name: "account"})
 		r.Event(ctx, event.ConflictLost{Name: "account", Holder: event.Holder{Host: "db7", Task: "t1"}})
@@ -36,7 +36,7 @@ func TestReportsAreCounted(t *testing.T) {
 		r.Event(ctx, event.Misconfigured{Problem: "no Configure"})
 		r.Event(ctx, event.BadRecord{Err: errors.New("version 9")})
 	}
-	r.Event(attempt, event.Replayed{})
+	r.Event(call, event.Replayed{})
 	for _, tt := range []struct {
 		metric string
 		labels []string
@@ -64,11 +64,11 @@ func TestReportsAreCounted(t *testing.T) {
 		}
 	}
 	if s := r.span(t, "once charge"); len(s.Events) != 0 {
-		t.Errorf("the attempt's span has events %v", s.Events)
+		t.Errorf("the call's span has events %v", s.Events)
 	}
 }
 
-// Events of an attempt that this Observer did not start, and events of an unknown type, have no
+// Events of a call that this Observer did not start, and events of an unknown type, have no
 // effect.
 func TestStrangeEventsAreIgnored(t *testing.T) {
 	r := newRig(t, tracing.Options{})

@@ -60,17 +60,17 @@ type observer struct {
 	classes sync.Map // of kind and name to *class
 }
 
-// attemptKey contains the observer, so two Observers on one Locker (event.Join) each find their
-// own attempt.
-type attemptKey struct{ *observer }
+// callKey contains the observer, so two Observers on one Locker (event.Join) each find their
+// own call.
+type callKey struct{ *observer }
 
 // OnlyTraces returns true: metrics and spans do not replace the warnings of a Locker.
 func (o *observer) OnlyTraces() bool { return true }
 
-// Start begins the span of a run. The returned ctx carries the new attempt. An outer attempt that
+// Start begins the span of a run. The returned ctx carries the new call. An outer call that
 // ctx carries does not change.
 func (o *observer) Start(ctx context.Context, at event.Acquisition) context.Context {
-	a := &attempt{o: o, class: o.classOf(at)}
+	a := &call{o: o, class: o.classOf(at)}
 	title := a.kind.Value.AsString()
 	if at.Name != "" {
 		title += " " + at.Name
@@ -87,12 +87,12 @@ func (o *observer) Start(ctx context.Context, at event.Acquisition) context.Cont
 			a.span.SetAttributes(attribute.String(attrKey, at.Key))
 		}
 	}
-	return context.WithValue(ctx, attemptKey{o}, a)
+	return context.WithValue(ctx, callKey{o}, a)
 }
 
-// Event passes e to the attempt of ctx. Events that belong to no attempt are counted with any ctx.
+// Event passes e to the call of ctx. Events that belong to no call are counted with any ctx.
 func (o *observer) Event(ctx context.Context, e event.Event) {
-	a, _ := ctx.Value(attemptKey{o}).(*attempt)
+	a, _ := ctx.Value(callKey{o}).(*call)
 	switch e := e.(type) {
 	case event.RenewPass:
 		o.in.renewed(ctx, e)
@@ -122,7 +122,7 @@ func (o *observer) Event(ctx context.Context, e event.Event) {
 	case event.BadRecord:
 		o.in.badRecords.Add(ctx, 1)
 	default:
-		if a != nil { // else another Observer has started the attempt
+		if a != nil { // else another Observer has started the call
 			a.event(ctx, e)
 		}
 	}

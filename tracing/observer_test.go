@@ -28,7 +28,7 @@ var charge = event.Acquisition{
 	Kind: event.KindOnce, Name: "charge", Key: "charge:42", Backend: "redis", Locker: "0b6c6d3e-8f7a-4f0e-9a34-5f0a4a0f3c11",
 }
 
-// outcomes are the possible courses of an attempt, and what its span shows.
+// outcomes are the possible courses of a call, and what its span shows.
 var outcomes = []struct {
 	name      string
 	events    []event.Event
@@ -308,7 +308,7 @@ func TestTraceparentIsThatOfTheRun(t *testing.T) {
 	}
 }
 
-// A nested run on another key is a separate attempt. Its events leave the span of the outer run
+// A nested run on another key is a separate call. Its events leave the span of the outer run
 // unchanged.
 func TestNestedRunsDoNotMeet(t *testing.T) {
 	r := newRig(t, tracing.Options{})
@@ -344,7 +344,7 @@ func TestSharesHaveTheirKind(t *testing.T) {
 	r.addsUp(t)
 }
 
-// Of two joined Observers each finds its own attempt.
+// Of two joined Observers each finds its own call.
 func TestJoinedObserversKeepApart(t *testing.T) {
 	a, b := newRig(t, tracing.Options{}), newRig(t, tracing.Options{})
 	both := event.Join(a.Observer, b.Observer)

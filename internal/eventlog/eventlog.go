@@ -87,13 +87,13 @@ func (o *Log) Event(ctx context.Context, a *event.Acquisition, e event.Event) {
 	case event.BadRecord:
 		o.write(ctx, a, slog.LevelError, "record does not decode", o.problem(a, e.Err))
 	default:
-		if a != nil { // else another Observer has started the attempt
-			o.ofAttempt(ctx, a, e)
+		if a != nil { // else another Observer has started the call
+			o.ofCall(ctx, a, e)
 		}
 	}
 }
 
-func (o *Log) ofAttempt(ctx context.Context, a *event.Acquisition, e event.Event) {
+func (o *Log) ofCall(ctx context.Context, a *event.Acquisition, e event.Event) {
 	switch e := e.(type) {
 	case event.Waiting:
 		o.write(ctx, a, slog.LevelDebug, "waiting", slog.Int("queue", e.Queue), holder(a, e.Holder))

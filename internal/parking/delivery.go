@@ -87,16 +87,16 @@ func (v *Delivery) Idle() (waiting int, each time.Duration, idle bool) {
 	return v.most, v.each, idle
 }
 
-// Run calls attempt, which acquires the keys, calls Begin, and runs the handler. If a key stays
-// busy, Run parks the task on it, and at is its place. Without parking (v is nil) Run calls attempt
+// Run calls acquire, which acquires the keys, calls Begin, and runs the handler. If a key stays
+// busy, Run parks the task on it, and at is its place. Without parking (v is nil) Run calls acquire
 // once.
-func (v *Delivery) Run(ctx context.Context, terms lockcore.Terms, attempt func(lockcore.Terms) (ran bool, err error)) (ran bool, at *Place, err error) {
+func (v *Delivery) Run(ctx context.Context, terms lockcore.Terms, acquire func(lockcore.Terms) (ran bool, err error)) (ran bool, at *Place, err error) {
 	if v == nil {
-		ran, err = attempt(terms)
+		ran, err = acquire(terms)
 		return ran, nil, err
 	}
 	for try := 1; ; try++ {
-		ran, err = v.tryOrWait(ctx, terms, attempt)
+		ran, err = v.tryOrWait(ctx, terms, acquire)
 		if ran {
 			return true, nil, err
 		}
@@ -113,7 +113,7 @@ func (v *Delivery) Run(ctx context.Context, terms lockcore.Terms, attempt func(l
 		if !free {
 			return false, at, err
 		}
-		terms.Wait = lockcore.NoWait // the key was released after the attempt
+		terms.Wait = lockcore.NoWait // the key was released after the call
 	}
 }
 
@@ -180,8 +180,8 @@ func (v *Delivery) busyKey(err error) (busy *lockcore.BusyError, k lockKey) {
 	return nil, lockKey{}
 }
 
-// tryOrWait calls attempt. It waits for a busy key only if there is room for another waiting worker.
-func (v *Delivery) tryOrWait(ctx context.Context, terms lockcore.Terms, attempt func(lockcore.Terms) (bool, error)) (ran bool, err error) {
+// tryOrWait calls acquire. It waits for a busy key only if there is room for another waiting worker.
+func (v *Delivery) tryOrWait(ctx context.Context, terms lockcore.Terms, acquire func(lockcore.Terms) (bool, error)) (ran bool, err error) {
 	defer func() { // also if an Observer panics
 		if v.waits {
 			v.endWait()
@@ -191,7 +191,7 @@ func (v *Delivery) tryOrWait(ctx context.Context, terms lockcore.Terms, attempt 
 	once.Wait = lockcore.NoWait
 	if !v.last && (terms.Wait == lockcore.NoWait || !v.busyHere(k)) { // most keys are free, and need no room
 		tried = true
-		ran, err = attempt(once)
+		ran, err = acquire(once)
 		busy, key := v.busyKey(err)
 		if unavailable := errors.Is(err, lockcore.ErrUnavailable); ran || terms.Wait == lockcore.NoWait || !unavailable && busy == nil {
 			return ran, err
@@ -202,16 +202,16 @@ func (v *Delivery) tryOrWait(ctx context.Context, terms lockcore.Terms, attempt 
 			if terms.Wait <= 0 {
 				return false, err
 			}
-			return attempt(terms)
+			return acquire(terms)
 		}
 		k = key
 	}
 	if v.waits, v.waitsOn = v.startWait(k, v.quota, v.last), k; v.waits {
 		v.leaveOthers(ctx, k)
-		return attempt(terms)
+		return acquire(terms)
 	}
 	if !tried {
-		return attempt(once)
+		return acquire(once)
 	}
 	return ran, err
 }

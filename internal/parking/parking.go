@@ -79,7 +79,7 @@ const (
 	maxParked     = 10_000           // parked tasks of a key
 	maxExtraDelay = 10 * time.Minute // of the delay for the tasks before, and of the delay for MinHold
 	maxKnown      = 4096             // keys of Pool.known
-	parkTries     = 3                // further attempts of a delivery whose key is free when its task is parked
+	parkTries     = 3                // further tries of a delivery whose key is free when its task is parked
 	maxLookups    = 8                // deliveries that look up their task at the same time
 	lateWake      = 30 * time.Second // time after a task's completion in which a late wake may make the queue run it again
 )

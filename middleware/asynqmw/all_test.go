@@ -71,7 +71,7 @@ func TestExclusiveAll(t *testing.T) {
 						w.Errorf("%d at once under key %d", most, i)
 					}
 				}
-				for _, a := range w.heard.Attempts() {
+				for _, a := range w.heard.Calls() {
 					if a.Name != "test" {
 						w.Errorf("an acquisition has the name %q", a.Name)
 					}

@@ -163,7 +163,7 @@ func TestKeyReachesLockcore(t *testing.T) {
 		if got := slices.Sorted(maps.Keys(seen)); !slices.Equal(got, want) {
 			w.Errorf("keys %q, want %q", got, want)
 		}
-		for _, a := range w.heard.Attempts() {
+		for _, a := range w.heard.Calls() {
 			if a.Name != "account" {
 				w.Errorf("name %q", a.Name)
 			}

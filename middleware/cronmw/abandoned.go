@@ -32,7 +32,7 @@ const (
 // Several instances may find the same tick, because each looks back over several ticks. A separate
 // once key decides which of them reports it. If that instance dies before the report, no instance
 // reports it.
-func (a *attempt) reportAbandoned(ctx context.Context) {
+func (a *claim) reportAbandoned(ctx context.Context) {
 	if a.job.Standby { // a standby takes the tick over, or has taken it over
 		return
 	}
@@ -61,7 +61,7 @@ func (a *attempt) reportAbandoned(ctx context.Context) {
 
 // report reports that t was abandoned, with the holder of h, unless another instance has reported
 // it.
-func (a *attempt) report(ctx context.Context, t Tick, h lockcore.Holding) {
+func (a *claim) report(ctx context.Context, t Tick, h lockcore.Holding) {
 	o := guard.OnceOptions{Keep: reportKeep, Terms: lockcore.Terms{Name: a.job.Terms.Name, Wait: lockcore.NoWait, MinHold: 1}}
 	out, err := guard.Once(ctx, a.locks, t.Key()+"#abandoned", o, func(context.Context) error { return nil })
 	if err != nil || out == guard.Replayed {

@@ -182,7 +182,7 @@ func (c *watchedConn) Read(b []byte) (int, error) {
 type lines struct{ w *watch }
 
 func (l lines) Start(ctx context.Context, a event.Acquisition) context.Context {
-	l.w.look("attempt", fmt.Sprintf("%+v", a))
+	l.w.look("call", fmt.Sprintf("%+v", a))
 	return ctx
 }
 
@@ -254,7 +254,7 @@ func (w *watch) verdict(some bool) []string {
 	for _, s := range w.seen {
 		wrong = append(wrong, "a canary was seen in "+s)
 	}
-	fewest := map[string]int{"to Redis": fewestWrites, "from Redis": fewestWrites, "attempt": 100, "event": 100, "span": 100, "problem": 100, "server log": 1}
+	fewest := map[string]int{"to Redis": fewestWrites, "from Redis": fewestWrites, "call": 100, "event": 100, "span": 100, "problem": 100, "server log": 1}
 	if some {
 		fewest = map[string]int{"to Redis": min(w.fixtures, 1)}
 	}

@@ -193,13 +193,13 @@ func TestRefusalsAreCounted(t *testing.T) {
 func TestNothingRawLeavesTheProcess(t *testing.T) {
 	f := guarded(t, httpmw.IdempotentOptions{}, func(http.ResponseWriter, *http.Request) {})
 	f.wantRan(f.post("k"), 200)
-	attempts := f.events.Attempts()
-	all := f.redis.Dump() + fmt.Sprintf("%#v %#v", attempts, f.events.Events())
+	calls := f.events.Calls()
+	all := f.redis.Dump() + fmt.Sprintf("%#v %#v", calls, f.events.Events())
 	if strings.Contains(all, canary) {
 		t.Errorf("raw text in %s", all)
 	}
-	if len(attempts) != 1 || !strings.HasPrefix(attempts[0].Key, "http:") {
-		t.Errorf("attempts %+v", attempts)
+	if len(calls) != 1 || !strings.HasPrefix(calls[0].Key, "http:") {
+		t.Errorf("calls %+v", calls)
 	}
 }
 

@@ -88,8 +88,8 @@ func TestExclusiveIsNamedByClass(t *testing.T) {
 			return httpmw.Exclusive(l, fixed(row.key), o)(http.HandlerFunc(created))
 		})
 		f.wantRan(f.do("GET", "/", ""), 201)
-		if got := f.events.Attempts(); len(got) != 1 || got[0].Name != row.want {
-			t.Errorf("%+v: attempts %+v", row, got)
+		if got := f.events.Calls(); len(got) != 1 || got[0].Name != row.want {
+			t.Errorf("%+v: calls %+v", row, got)
 		}
 	}
 	f := newFixture(t, func(l *lockcore.Locker) http.Handler {

@@ -91,7 +91,7 @@ func (n *node) close() {
 	}
 	_ = n.rdb.Close() // the Locker is closed
 	if s, e, h := n.started.Load(), n.ended.Load(), n.held.Load(); s != e || h != 0 {
-		n.w.fail("I13", "", "process %d: %d attempts started, %d ended, and %d are held at the end", n.index, s, e, h)
+		n.w.fail("I13", "", "process %d: %d calls started, %d ended, and %d are held at the end", n.index, s, e, h)
 	}
 }
 
@@ -102,13 +102,13 @@ type outcome struct {
 	released atomic.Pointer[event.Released]
 }
 
-// Start counts an attempt.
+// Start counts a call.
 func (n *node) Start(ctx context.Context, _ event.Acquisition) context.Context {
 	n.started.Add(1)
 	return ctx
 }
 
-// Event counts the end of an attempt, and keeps how it was released.
+// Event counts the end of a call, and keeps how it was released.
 func (n *node) Event(ctx context.Context, e event.Event) {
 	switch e := e.(type) {
 	case event.Granted:

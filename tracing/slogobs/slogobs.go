@@ -28,13 +28,13 @@ func New(l *slog.Logger, o Options) event.Observer {
 
 type observer struct{ log *eventlog.Log }
 
-// attemptKey contains the observer, so two Observers on one Locker (event.Join) each find their
-// own attempt.
-type attemptKey struct{ *observer }
+// callKey contains the observer, so two Observers on one Locker (event.Join) each find their
+// own call.
+type callKey struct{ *observer }
 
-// Start stores the attempt in ctx for the events.
+// Start stores the call in ctx for the events.
 func (o *observer) Start(ctx context.Context, a event.Acquisition) context.Context {
-	return context.WithValue(ctx, attemptKey{o}, &a)
+	return context.WithValue(ctx, callKey{o}, &a)
 }
 
 // Traceparent returns "", because a logger has no trace context.
@@ -42,6 +42,6 @@ func (o *observer) Traceparent(context.Context) string { return "" }
 
 // Event writes at most one record.
 func (o *observer) Event(ctx context.Context, e event.Event) {
-	a, _ := ctx.Value(attemptKey{o}).(*event.Acquisition)
+	a, _ := ctx.Value(callKey{o}).(*event.Acquisition)
 	o.log.Event(ctx, a, e)
 }

@@ -159,8 +159,8 @@ func TestLockersBesideTheHolder(t *testing.T) {
 	}
 }
 
-// Outside an attempt only events that need none are written, and of an error only its class.
-func TestWithoutAnAttempt(t *testing.T) {
+// Outside of a call only events that need none are written, and of an error only its class.
+func TestWithoutACall(t *testing.T) {
 	var out bytes.Buffer
 	o := slogobs.New(logger(&out), slogobs.Options{})
 	for _, e := range []event.Event{nil, event.RenewPass{Failed: 3}, event.Granted{}, event.Released{}, event.Refused{}} {

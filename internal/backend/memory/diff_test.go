@@ -44,10 +44,10 @@ type compared struct {
 	keys    []backend.Key
 	now     int64
 	lastID  string
-	marked  int64       // when parked entries were marked
-	made    int         // number of ids
-	done    int         // number of steps of the clock
-	past    [][]attempt // recent requests, by key
+	marked  int64           // when parked entries were marked
+	made    int             // number of ids
+	done    int             // number of steps of the clock
+	past    [][]sentRequest // recent requests, by key
 	counts  map[string]int
 	heard   []string // notifications of memory that are not compared yet
 	unheard int      // number of operations since the last comparison of notifications
@@ -69,8 +69,8 @@ type locker struct {
 	end  func()
 }
 
-// attempt is a request that was sent.
-type attempt struct {
+// sentRequest is a request that was sent.
+type sentRequest struct {
 	backend.AcquireRequest
 	by    int // index of its locker
 	token int64
@@ -97,7 +97,7 @@ func compare(t *testing.T, seed uint64, s scripted, tm timing) *compared {
 	for i := range 5 {
 		c.keys = append(c.keys, c.lockers[0].Key(backend.KindExclusive+backend.Kind(i%2), fmt.Sprint("k", i)))
 	}
-	c.past = make([][]attempt, len(c.keys))
+	c.past = make([][]sentRequest, len(c.keys))
 	return c
 }
 
@@ -163,10 +163,10 @@ func (c *compared) id() string {
 }
 
 // known returns a recent request for a key, mostly one that holds it.
-func (c *compared) known(key int) (attempt, bool) {
+func (c *compared) known(key int) (sentRequest, bool) {
 	past := c.past[key]
 	if len(past) == 0 {
-		return attempt{}, false
+		return sentRequest{}, false
 	}
 	st := c.space.Look(c.keys[key].Stored[0])
 	for _, a := range past {
@@ -178,8 +178,8 @@ func (c *compared) known(key int) (attempt, bool) {
 	return pick(c, past), true
 }
 
-func (c *compared) newRequest(key, by int) attempt {
-	a := attempt{by: by, AcquireRequest: backend.AcquireRequest{
+func (c *compared) newRequest(key, by int) sentRequest {
+	a := sentRequest{by: by, AcquireRequest: backend.AcquireRequest{
 		Key: &c.keys[key], ID: c.id(), Holder: "who " + fmt.Sprint(c.made), Lease: pick(c, c.timing.leases), Retention: pick(c, c.timing.retentions),
 		Queue: c.chance(60), Timeout: backend.CallTimeout, First: c.chance(70),
 	}}
@@ -196,7 +196,7 @@ func (c *compared) newRequest(key, by int) attempt {
 	return a
 }
 
-func (c *compared) note(key int, a attempt) {
+func (c *compared) note(key int, a sentRequest) {
 	if c.past[key] = append(c.past[key], a); len(c.past[key]) > 12 {
 		c.past[key] = slices.Delete(c.past[key], 0, 1)
 	}
@@ -214,7 +214,7 @@ func (c *compared) acquireAgain(key int) {
 	}
 }
 
-func (c *compared) sendAcquire(key int, a attempt) {
+func (c *compared) sendAcquire(key int, a sentRequest) {
 	s := sender(c.lockers[a.by].id)
 	cmd := s.Acquire(&a.AcquireRequest, a.First, new(wire.Room))
 	if a.Share.Limit > 0 {

@@ -16,8 +16,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// attempt is one claim of a tick, its run and its result.
-type attempt struct {
+// claim is one claim of a tick, its run and its result.
+type claim struct {
 	*singleton
 	Result
 	stopping <-chan struct{} // closed when Run's ctx ends, which ends the waits before fn
@@ -47,7 +47,7 @@ func (e *tickRun) claim(ctx context.Context, wait time.Duration, since time.Time
 		stop = context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 		defer stop()
 	}
-	a := &attempt{singleton: e.singleton, Result: Result{Tick: e.Tick}, stopping: ctx.Done(), since: since, begin: func() bool {
+	a := &claim{singleton: e.singleton, Result: Result{Tick: e.Tick}, stopping: ctx.Done(), since: since, begin: func() bool {
 		if e.cancel {
 			return ctx.Err() == nil
 		}
@@ -72,11 +72,11 @@ func (e *tickRun) claim(ctx context.Context, wait time.Duration, since time.Time
 	e.Result = a.Result
 }
 
-func (a *attempt) ran() bool { return a.Outcome == Ran || a.Outcome == TookOver }
+func (a *claim) ran() bool { return a.Outcome == Ran || a.Outcome == TookOver }
 
 // run is called when the instance has the tick. With nil or an error of guard.Final the tick is
 // decided. With an error of guard.NoEffect other instances may claim it.
-func (a *attempt) run(ctx context.Context) error {
+func (a *claim) run(ctx context.Context) error {
 	a.quiet = a.beat(ctx)
 	defer a.quiet()
 	h, held := lockcore.HoldOf(ctx, a.Tick.Key())
@@ -113,7 +113,7 @@ func (a *attempt) run(ctx context.Context) error {
 // late reports whether a hold that was granted at granted is too late for fn to begin. A takeover
 // is never too late. If the instance has waited for a run of the tick, the time at which that run
 // began counts instead.
-func (a *attempt) late(granted time.Time) bool {
+func (a *claim) late(granted time.Time) bool {
 	by := granted.Sub(a.Tick.Time)
 	if !a.since.IsZero() {
 		by -= time.Since(a.since)
@@ -123,7 +123,7 @@ func (a *attempt) late(granted time.Time) bool {
 
 // beat keeps the tick's key from being stalled until stop is called, before fn begins. Stall counts
 // from the start of fn.
-func (a *attempt) beat(ctx context.Context) (stop func()) {
+func (a *claim) beat(ctx context.Context) (stop func()) {
 	stall := a.job.Terms.Stall
 	if stall == 0 {
 		return func() {}
@@ -143,7 +143,7 @@ func (a *attempt) beat(ctx context.Context) (stop func()) {
 }
 
 // alone calls fn under the overlap key.
-func (a *attempt) alone(ctx context.Context) error {
+func (a *claim) alone(ctx context.Context) error {
 	terms := a.job.Terms
 	terms.Wait = lockcore.NoWait
 	for began := time.Now(); ; {
@@ -159,12 +159,12 @@ func (a *attempt) alone(ctx context.Context) error {
 }
 
 // sleep sleeps for d. It returns false if the hold's ctx or a.stopping ends before.
-func (a *attempt) sleep(ctx context.Context, d time.Duration) bool {
+func (a *claim) sleep(ctx context.Context, d time.Duration) bool {
 	return sleep(ctx, d, a.stopping)
 }
 
 // ended returns why sleep returned false.
-func (a *attempt) ended(ctx context.Context) error {
+func (a *claim) ended(ctx context.Context) error {
 	return cmp.Or(context.Cause(ctx), context.Canceled)
 }
 
@@ -172,7 +172,7 @@ func (a *attempt) ended(ctx context.Context) error {
 // a run of another tick holds the key, that decides this tick: it is skipped. But alone waits for a
 // run of the same tick. That run may have died, may have been cut short, or its release may not
 // have reached Redis.
-func (a *attempt) retryOverlap(err error, waited time.Duration) time.Duration {
+func (a *claim) retryOverlap(err error, waited time.Duration) time.Duration {
 	busy, isBusy := errors.AsType[*lockcore.BusyError](err)
 	switch {
 	case a.ran() || a.Err != nil:
@@ -187,7 +187,7 @@ func (a *attempt) retryOverlap(err error, waited time.Duration) time.Duration {
 
 // allowed calls fn under Allow. There is no overlap key, so allowed itself ends fn's ctx after
 // MaxHold.
-func (a *attempt) allowed(ctx context.Context) error {
+func (a *claim) allowed(ctx context.Context) error {
 	if d := a.job.Terms.MaxHold; d != 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, d, lockcore.ErrMaxHold)
@@ -204,7 +204,7 @@ func (a *attempt) allowed(ctx context.Context) error {
 }
 
 // refuse sets the result, and returns the error with which other instances may claim the tick.
-func (a *attempt) refuse(o Outcome, err error) error {
+func (a *claim) refuse(o Outcome, err error) error {
 	if !errors.Is(err, lockcore.ErrNotRun) {
 		err = errtext.Wrap(lockcore.ErrNotRun, err)
 	}
@@ -214,7 +214,7 @@ func (a *attempt) refuse(o Outcome, err error) error {
 
 // call calls fn. A panic becomes an error, so that the tick is recorded as failed. Otherwise each
 // instance would run it and panic.
-func (a *attempt) call(ctx context.Context) (err error) {
+func (a *claim) call(ctx context.Context) (err error) {
 	if h, held := lockcore.HoldOf(ctx, a.Tick.OverlapKey()); held && a.late(h.GrantedAt) { // it waited too long for the overlap key
 		return a.refuse(Late, &LateError{By: h.GrantedAt.Sub(a.Tick.Time), Max: a.lateness(a.Tick.Time)})
 	}
@@ -245,7 +245,7 @@ func failed(cause error) bool {
 
 // because returns err. If err is the error of a ctx, because adds why fn's lease, or under Allow
 // its MaxHold, ended.
-func (a *attempt) because(err error) error {
+func (a *claim) because(err error) error {
 	if !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, a.cut) {
 		return err
 	}
@@ -261,7 +261,7 @@ func (a *attempt) because(err error) error {
 // error of fn, or why the overlap key was lost. A failure is the outcome of the tick, and no
 // instance runs it again. A run that was cut short from outside is not a failure of the job. A
 // standby takes it over, like the run of an instance that died.
-func (a *attempt) decide(err error) error {
+func (a *claim) decide(err error) error {
 	own := a.Err
 	a.Err = a.because(err)
 	switch {
