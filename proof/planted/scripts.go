@@ -5,12 +5,12 @@ func scripts() []mistake {
 	return []mistake{
 		{
 			name: "group-blind-release", what: "A group releases the plain holds of others.",
-			edits: []edit{{"deal-own-hold", operandAlways(1)}},
+			edits: []edit{{"grant-many-own-hold", operandAlways(1)}},
 			pkg:   "proof/schedule", test: "TestSchedules",
 		},
 		{
 			name: "group-says-granted", what: "A group reports a key as acquired that has another holder.",
-			edits: []edit{{"deal-tells", never()}},
+			edits: []edit{{"grant-many-tells", never()}},
 			pkg:   "proof/schedule", test: "TestSchedules",
 		},
 		{

@@ -71,7 +71,7 @@ func (p *process) release(c command) {
 	w, h := p.w, &p.hold
 	c.op, c.id, c.token, c.keep, c.repeated, c.share = release, h.id, h.token, w.keep, h.repeated, h.share
 	c.plain = h.plain && !h.repeated && !c.abandon && c.cooldown == 0 && h.token-h.first < (w.now-h.since)*98/100
-	c.deal = c.plain && p.w.chance(50)
+	c.many = c.plain && p.w.chance(50)
 	if c.abandon {
 		c.keep = w.abandonedFor(h.mode)
 	}
@@ -92,7 +92,7 @@ func (p *process) retryUntil(abandon bool) int64 {
 }
 
 func (p *process) releaseLater(c command, until int64) {
-	if c.repeated, c.plain, c.deal = true, false, false; p.w.now < until {
+	if c.repeated, c.plain, c.many = true, false, false; p.w.now < until {
 		p.cleanups = append(p.cleanups, &cleanup{command: c, until: until})
 	}
 }

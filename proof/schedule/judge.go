@@ -75,16 +75,16 @@ func (j *judge) compare(now int64, c *command, r, reply any, heard []rules.Notic
 	}
 }
 
-// dealt judges whether deal.lua runs a command: an acquire of a key without data, or a release of a
-// plain hold of an exclusive key.
-func (j *judge) dealt(now int64, kind backend.Kind, c *command, done bool) {
+// grantedMany judges whether grant_many.lua runs a command: an acquire of a key without data, or a
+// release of a plain hold of an exclusive key.
+func (j *judge) grantedMany(now int64, kind backend.Kind, c *command, done bool) {
 	j.key.Expire(now)
 	want := j.key.Plain && j.key.Owner == c.id && kind == backend.KindExclusive
 	if c.op == acquire {
 		want = j.key.Empty()
 	}
 	if done != want && !j.off {
-		fail("reply", "deal.lua runs the %v of %s: %v, want %v", c.op, c.id, done, want)
+		fail("reply", "grant_many.lua runs the %v of %s: %v, want %v", c.op, c.id, done, want)
 	}
 }
 

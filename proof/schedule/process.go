@@ -192,7 +192,7 @@ func (p *process) sendRequest() {
 	sent := p.w.now
 	c := command{op: acquire, id: r.id, locker: p.locker, lease: r.lease, retention: r.lease + p.w.abandonedFor(r.mode), mode: r.mode, queue: r.queue, share: r.share}
 	c.plain = r.share.Limit == 0 && !r.queued && !r.repeated && !r.unresolved
-	c.deal = c.plain && r.mode == exclusive && p.w.chance(50)
+	c.many = c.plain && r.mode == exclusive && p.w.chance(50)
 	p.w.send(p, c, func(rep *reply) { p.replied(sent, rep) })
 }
 

@@ -60,7 +60,7 @@ type command struct {
 	abandon   bool
 	repeated  bool // the script remembers the id
 	plain     bool // acquire: the grant may be a plain hold; complete: it was a plain hold; release: the same, and the clock is past its tokens
-	deal      bool // a plain acquire or release: deal.lua runs first, and if it does nothing, the script of the command
+	many      bool // a plain acquire or release: grant_many.lua runs first, and if it does nothing, the script of the command
 	late      bool // a late duplicate
 
 	entry  string   // to park
@@ -201,19 +201,20 @@ func (p *protocol) send(now int64, c *command, r any) (any, error) {
 	}
 }
 
-// deal runs deal.lua for a plain acquire or release. done is false if deal.lua does nothing.
-func (p *protocol) deal(now int64, c *command, r any) (reply any, done bool, err error) {
+// grantMany runs grant_many.lua for a plain acquire or release. done is false if grant_many.lua
+// does nothing.
+func (p *protocol) grantMany(now int64, c *command, r any) (reply any, done bool, err error) {
 	cmd, terms := p.encode(c, r), new(wire.HoldTerms)
 	if c.op == acquire {
 		terms.Set(cmd)
 	}
-	list := wire.AppendDeal([]any{nil, nil}, 1, func(int) (wire.Command, *wire.HoldTerms) { return cmd, terms })
-	v, err := p.run(now, wire.Command{Script: wire.Deal, List: list})
+	list := wire.AppendGrantMany([]any{nil, nil}, 1, func(int) (wire.Command, *wire.HoldTerms) { return cmd, terms })
+	v, err := p.run(now, wire.Command{Script: wire.GrantMany, List: list})
 	if err != nil {
 		return nil, false, err
 	}
 	done = true
-	grant, err := wire.DealReply(v, 1, c.op == acquire, func(int) { done = false })
+	grant, err := wire.GrantManyReply(v, 1, c.op == acquire, func(int) { done = false })
 	if err != nil || !done {
 		return nil, false, err
 	}

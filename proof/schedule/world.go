@@ -162,19 +162,19 @@ func (w *world) run(c *command, how string) *reply {
 	r := c.request(&w.p.key)
 	var value any
 	var err error
-	if c.deal {
+	if c.many {
 		var done bool
-		value, done, err = w.p.deal(w.now, c, r)
+		value, done, err = w.p.grantMany(w.now, c, r)
 		if err == nil {
-			w.judge.dealt(w.now, w.kind, c, done)
+			w.judge.grantedMany(w.now, w.kind, c, done)
 		}
 		if err == nil && !done {
-			w.trace("%sdeal of %v %s -> nothing", how, c.op, c)
+			w.trace("%sgrant_many of %v %s -> nothing", how, c.op, c)
 			if c.late {
 				return nil
 			}
 			own := *c
-			own.deal, own.plain = false, false
+			own.many, own.plain = false, false
 			return w.run(&own, how)
 		}
 	} else {

@@ -140,7 +140,7 @@ func TestGroupShortCall(t *testing.T) {
 					if n := w.held(); n != callers-1 {
 						t.Errorf("%d keys are held", n)
 					}
-					if n := w.count.Count("deal"); n != 1 {
+					if n := w.count.Count("grant_many"); n != 1 {
 						t.Errorf("%d scripts for the group", n)
 					}
 					if n := w.count.Count("leave"); (n > 0) != sent {
@@ -217,8 +217,8 @@ func (wrongType) Error() string {
 }
 func (wrongType) RedisError() {}
 
-// If the server has forgotten deal.lua, the calls of the group are sent again, once with the script
-// in full.
+// If the server has forgotten grant_many.lua, the calls of the group are sent again, once with the
+// script in full.
 func TestGroupScriptForgotten(t *testing.T) {
 	testlevel.InMemory(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -228,8 +228,8 @@ func TestGroupScriptForgotten(t *testing.T) {
 		if n := w.held(); n != callers {
 			t.Errorf("%d keys are held, want %d", n, callers)
 		}
-		if n := w.count.Count("deal"); n < 2 {
-			t.Errorf("deal.lua was sent %d times, want 2", n)
+		if n := w.count.Count("grant_many"); n < 2 {
+			t.Errorf("grant_many.lua was sent %d times, want 2", n)
 		}
 	})
 }
@@ -243,7 +243,7 @@ func TestGroupLostReply(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newGroupWorld(t)
-				f := plant(w.faults, faulty.Script("deal"))
+				f := plant(w.faults, faulty.Script("grant_many"))
 				var later sync.WaitGroup
 				later.Go(func() {
 					time.Sleep(100 * time.Millisecond)
@@ -275,9 +275,9 @@ func TestGroupLostReply(t *testing.T) {
 	}
 }
 
-// A call for which deal.lua does nothing gets the reply of its own script: the key has another
+// A call for which grant_many.lua does nothing gets the reply of its own script: the key has another
 // holder, has a value of another type, or is released and no longer a plain hold. The group also
-// contains calls that deal.lua does not do. Each acquire has its own lease.
+// contains calls that grant_many.lua does not do. Each acquire has its own lease.
 // Shows: R4
 func TestGroupMixed(t *testing.T) {
 	testlevel.InMemory(t)
@@ -320,7 +320,7 @@ func TestGroupMixed(t *testing.T) {
 		}
 		ok(t, errors.Join(errs[:callers-2]...))
 		ok(t, otherLease.Release(t.Context()))
-		if n := w.count.Count("deal"); n != 1 {
+		if n := w.count.Count("grant_many"); n != 1 {
 			t.Errorf("%d scripts for the group", n)
 		}
 		for i := range callers - 6 {

@@ -134,7 +134,7 @@ func TestGroupLostReplyReal(t *testing.T) {
 		if errs, _ := atOnce(call); errors.Join(errs...) != nil {
 			t.Fatal(errs)
 		}
-		f := faults.LoseReply(faulty.Script("deal"))
+		f := faults.LoseReply(faulty.Script("grant_many"))
 		start := time.Now()
 		errs, slowest := atOnce(call)
 		if !struckBy(f) {
@@ -242,7 +242,7 @@ func TestGroupScriptFlush(t *testing.T) {
 	}
 	over.Store(true)
 	flusher.Wait()
-	if n := count.Count("deal"); n == 0 {
+	if n := count.Count("grant_many"); n == 0 {
 		t.Errorf("no group in %d rounds", rounds)
 	}
 }

@@ -37,7 +37,7 @@ func (c countedConn) Write(b []byte) (int, error) {
 		}
 		if args := resp.Args(rest[:size]); !resp.Handshake(args) {
 			n++
-			if c.s.names.Of(c.s.names.Script(args)) == "deal" {
+			if c.s.names.Of(c.s.names.Script(args)) == "grant_many" {
 				keys, _ := strconv.Atoi(args[2])
 				n += keys - 1
 			}

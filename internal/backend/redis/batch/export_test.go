@@ -2,16 +2,16 @@ package batch
 
 import "github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 
-// DealtCall is the result of a call of a group.
-type DealtCall struct {
+// GroupedCall is the result of a call of a group.
+type GroupedCall struct {
 	Reply any
 	Err   error
 	Retry bool
 }
 
-// DealReplies passes a reply of deal.lua to a group of releases and then acquires, and returns
-// their results.
-func DealReplies(releases, acquires int, reply any) (results []DealtCall) {
+// GrantManyReplies passes a reply of grant_many.lua to a group of releases and then acquires, and
+// returns their results.
+func GrantManyReplies(releases, acquires int, reply any) (results []GroupedCall) {
 	calls := make([]*call, releases+acquires)
 	for i := range calls {
 		calls[i] = &call{cmd: wire.Command{Script: wire.Acquire}}
@@ -19,9 +19,9 @@ func DealReplies(releases, acquires int, reply any) (results []DealtCall) {
 			calls[i].cmd.Script = wire.Release
 		}
 	}
-	(&group{}).setDealReplies(calls, reply, nil)
+	(&group{}).setGrantManyReplies(calls, reply, nil)
 	for _, c := range calls {
-		results = append(results, DealtCall{c.reply, c.err, c.retry})
+		results = append(results, GroupedCall{c.reply, c.err, c.retry})
 	}
 	return results
 }

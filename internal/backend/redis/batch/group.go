@@ -28,7 +28,7 @@ const (
 // groups sends the calls to one server. A send is one call alone, on its own connection, or one
 // group of calls, in one write. While few sends are in flight, each call is sent alone. With more,
 // calls wait. The end of a send starts a group of all calls that wait, up to maxGroup. On a single
-// server, one run of deal.lua handles all plain releases and acquires of a group.
+// server, one run of grant_many.lua handles all plain releases and acquires of a group.
 //
 // A call is sent alone, is in waiting, or is in one group. A call leaves when its ctx ends or its
 // deadline passes. mu decides two races:
@@ -43,32 +43,32 @@ const (
 type groups struct {
 	report func(calls int, waited time.Duration) // may be nil
 
-	mu         sync.Mutex
-	useDeal    bool                  // false in a cluster, where one script cannot have keys of several slots
-	dealInFull bool                  // send deal.lua in full, because the server does not have it
-	server     redis.UniversalClient // *redis.Client
-	waiting    waitingCalls
-	underWay   int       // number of sends in flight: calls sent alone, and groups
-	groupUntil time.Time // before this time only the limit of roundTrips applies, not aloneCalls
-	roundTrips roundTrips
-	timer      *time.Timer // runs startBeside after groupWait
-	endTimer   *time.Timer // runs endOverdue at nextEnd; without calls it fires at most once more
-	nextEnd    time.Time   // no later than any deadline of a call in waiting or sending; zero if endTimer is not set
-	sending    []*group    // the groups in flight
-	reports    []sentGroup // groups not yet passed to report, at most maxReports
-	reporting  bool        // a goroutine is running reportAll
-	stopped    bool
-	senders    sync.WaitGroup // goroutines of sendGroups and reportAll
+	mu              sync.Mutex
+	useGrantMany    bool                  // false in a cluster, where one script cannot have keys of several slots
+	grantManyInFull bool                  // send grant_many.lua in full, because the server does not have it
+	server          redis.UniversalClient // *redis.Client
+	waiting         waitingCalls
+	underWay        int       // number of sends in flight: calls sent alone, and groups
+	groupUntil      time.Time // before this time only the limit of roundTrips applies, not aloneCalls
+	roundTrips      roundTrips
+	timer           *time.Timer // runs startBeside after groupWait
+	endTimer        *time.Timer // runs endOverdue at nextEnd; without calls it fires at most once more
+	nextEnd         time.Time   // no later than any deadline of a call in waiting or sending; zero if endTimer is not set
+	sending         []*group    // the groups in flight
+	reports         []sentGroup // groups not yet passed to report, at most maxReports
+	reporting       bool        // a goroutine is running reportAll
+	stopped         bool
+	senders         sync.WaitGroup // goroutines of sendGroups and reportAll
 
 	calls sync.Pool // of *call; not global, because a done channel belongs to the synctest bubble of its Locker
 }
 
 // call is one call that waits for a group, or is in one.
 type call struct {
-	cmd     wire.Command
-	end     time.Time      // deadline of the send
-	useDeal bool           // deal.lua may handle the call
-	terms   wire.HoldTerms // of an acquire, for deal.lua
+	cmd          wire.Command
+	end          time.Time      // deadline of the send
+	useGrantMany bool           // grant_many.lua may handle the call
+	terms        wire.HoldTerms // of an acquire, for grant_many.lua
 
 	since time.Time // when the call was added
 
@@ -83,15 +83,15 @@ type call struct {
 	// Set before the send to done, by the group or stop.
 	reply      any
 	err        error
-	retry      bool // it was not executed: send it again; if useDeal is false, with its own script
+	retry      bool // it was not executed: send it again; if useGrantMany is false, with its own script
 	retryAlone bool // it was not executed: send it alone
 	lost       bool // in a cluster: a duplicate of the command may arrive later, see sends
 	received   time.Time
 }
 
-// newGroups returns the groups of a server. If useDeal is false, no group uses deal.lua.
-func newGroups(useDeal bool, report func(calls int, waited time.Duration)) *groups {
-	g := &groups{useDeal: useDeal, report: report}
+// newGroups returns the groups of a server. If useGrantMany is false, no group uses grant_many.lua.
+func newGroups(useGrantMany bool, report func(calls int, waited time.Duration)) *groups {
+	g := &groups{useGrantMany: useGrantMany, report: report}
 	g.timer = time.AfterFunc(groupWait, g.startBeside) // at first no call waits
 	g.endTimer = time.AfterFunc(backend.CallTimeout, g.endOverdue)
 	return g
@@ -100,8 +100,8 @@ func newGroups(useDeal bool, report func(calls int, waited time.Duration)) *grou
 // eval sends a script and waits for its reply. The groups are sent by server, the client of one
 // server. A call that is sent alone is sent by on, which may be a ClusterClient.
 func (g *groups) eval(ctx *conn.Limited, server, on redis.UniversalClient, cmd wire.Command, now time.Time) (any, error) {
-	for useDeal := cmd.Deal; ; now = time.Now() {
-		c := g.add(ctx, server, cmd, useDeal, now)
+	for useGrantMany := cmd.GrantMany; ; now = time.Now() {
+		c := g.add(ctx, server, cmd, useGrantMany, now)
 		if c == nil {
 			return g.sendAlone(ctx, now, on, cmd)
 		}
@@ -112,7 +112,7 @@ func (g *groups) eval(ctx *conn.Limited, server, on redis.UniversalClient, cmd w
 		if _, ok := on.(*redis.ClusterClient); ok {
 			ctx.Sends.Lost = ctx.Sends.Lost || c.lost
 		}
-		if useDeal = c.useDeal; retry && !useDeal {
+		if useGrantMany = c.useGrantMany; retry && !useGrantMany {
 			cmd.SetNotPlain()
 		}
 		g.reuse(c)
@@ -134,7 +134,7 @@ func (g *groups) sendAlone(ctx *conn.Limited, now time.Time, on redis.UniversalC
 
 // add adds a call to waiting. If the call must be sent alone, add counts it and returns nil. Then
 // the caller must call endAlone after the send.
-func (g *groups) add(ctx context.Context, server redis.UniversalClient, cmd wire.Command, useDeal bool, now time.Time) *call {
+func (g *groups) add(ctx context.Context, server redis.UniversalClient, cmd wire.Command, useGrantMany bool, now time.Time) *call {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	limit := g.roundTrips.limit()
@@ -147,10 +147,10 @@ func (g *groups) add(ctx context.Context, server redis.UniversalClient, cmd wire
 	}
 	g.server = server // in a cluster, go-redis may have made a new client for the same address
 	c := g.newCall()
-	c.cmd, c.useDeal, c.since = cmd, useDeal && g.useDeal, now
+	c.cmd, c.useGrantMany, c.since = cmd, useGrantMany && g.useGrantMany, now
 	c.end, _ = ctx.Deadline() // ctx is a conn.Limited, which always has a deadline
 	g.endByLocked(c.end, now)
-	if c.useDeal && cmd.Script == wire.Acquire {
+	if c.useGrantMany && cmd.Script == wire.Acquire {
 		c.terms.Set(cmd)
 	}
 	if g.waiting.n == 0 {
@@ -281,24 +281,24 @@ func (g *groups) startGroupLocked() {
 
 // group is a set of calls that are sent in one write.
 type group struct {
-	server     redis.UniversalClient
-	calls      []*call // releases first, as deal.lua expects; changed under groups.mu, because endOverdue reads it
-	finished   []*call // calls of the last send that have not got their signal yet
-	dealInFull bool    // send deal.lua in full
-	results    sendResults
+	server          redis.UniversalClient
+	calls           []*call // releases first, as grant_many.lua expects; changed under groups.mu, because endOverdue reads it
+	finished        []*call // calls of the last send that have not got their signal yet
+	grantManyInFull bool    // send grant_many.lua in full
+	results         sendResults
 
 	// Buffers of send, reused by the next group.
-	deal, rest []*call
+	many, rest []*call
 	list       []any
 	cmds       []redis.Cmder
 }
 
 // sendResults is the information that a send returns besides the replies.
 type sendResults struct {
-	failed   bool // a command failed, so its time is not added to roundTrips
-	dealt    bool // deal.lua has replied
-	noScript bool // the server does not have deal.lua
-	noDeal   bool // the server refuses a script with keys of several slots
+	failed      bool // a command failed, so its time is not added to roundTrips
+	replied     bool // grant_many.lua has replied
+	noScript    bool // the server does not have grant_many.lua
+	noGrantMany bool // the server refuses a script with keys of several slots
 }
 
 // waited returns how long the first call of the group waited before the send.
@@ -339,11 +339,11 @@ func (g *groups) endGroup(group *group, sent time.Time) (more bool) {
 	if len(group.calls) > aloneCalls {
 		g.groupUntil = now.Add(groupTime)
 	}
-	if group.results.noScript || group.results.dealt {
-		g.dealInFull = group.results.noScript
+	if group.results.noScript || group.results.replied {
+		g.grantManyInFull = group.results.noScript
 	}
-	if group.results.noDeal {
-		g.useDeal = false
+	if group.results.noGrantMany {
+		g.useGrantMany = false
 	}
 	if g.report != nil {
 		if len(g.reports) < maxReports {
@@ -391,7 +391,7 @@ func (g *groups) reportAll() {
 
 // takeGroupLocked takes the calls of the next group from waiting.
 func (g *groups) takeGroupLocked(next *group) {
-	next.server, next.calls, next.dealInFull = g.server, g.waiting.take(next.calls[:0]), g.dealInFull
+	next.server, next.calls, next.grantManyInFull = g.server, g.waiting.take(next.calls[:0]), g.grantManyInFull
 	if g.waiting.n > 0 {
 		g.timer.Reset(groupWait)
 	} else {

@@ -7,9 +7,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend/redis/batch"
 )
 
-// A reply of deal.lua has an invalid form. It is an error for all calls of the group, and no
+// A reply of grant_many.lua has an invalid form. It is an error for all calls of the group, and no
 // release counts as done.
-func TestDealReply(t *testing.T) {
+func TestGrantManyReply(t *testing.T) {
 	const token = "1764000000000000"
 	for _, tt := range []struct {
 		releases, acquires int
@@ -32,7 +32,7 @@ func TestDealReply(t *testing.T) {
 		{1, 1, []any{token, int64(2), int64(2)}, false},
 		{1, 1, []any{token, "2"}, false},
 	} {
-		for i, c := range batch.DealReplies(tt.releases, tt.acquires, tt.reply) {
+		for i, c := range batch.GrantManyReplies(tt.releases, tt.acquires, tt.reply) {
 			if (c.Err == nil) != tt.ok || !tt.ok && (c.Retry || c.Reply != nil) {
 				t.Errorf("%v: call %d gets %v, %v, retry %v", tt.reply, i, c.Reply, c.Err, c.Retry)
 			}

@@ -24,7 +24,7 @@ type Script struct {
 	Text  string    // with the files that it includes
 	SHA   []any     // EVALSHA and the digest of the script
 	Full  []any     // EVAL and the text of the script
-	Keys  []KeyName // its KEYS; renew.lua and deal.lua take more keys of the first kind
+	Keys  []KeyName // its KEYS; renew.lua and grant_many.lua take more keys of the first kind
 	Args  []string  // the names of its ARGV; the last one may be repeated
 	Acked bool      // with replica acknowledgements, its effect counts only after replicas have acknowledged it
 
@@ -109,8 +109,8 @@ type Command struct {
 	// List is the command for go-redis: two elements for the script, the number of keys, the keys, and
 	// the arguments. An element may point to its value. Use sets the first two.
 	List []any
-	// Deal means that deal.lua may run the command, in a group.
-	Deal bool
+	// GrantMany means that grant_many.lua may run the command, in a group.
+	GrantMany bool
 }
 
 // Use sets the first two elements of the list to s.SHA or s.Full.

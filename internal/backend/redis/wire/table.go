@@ -47,7 +47,7 @@ func (s *Sender) Acquire(r *backend.AcquireRequest, plain bool, c *Room) Command
 		nil, nil, 2, &r.Key.Stored[0], &r.Key.Stored[1],
 		&c.id, &s.Locker, &c.lease, flag(r.Queue), &c.holder, &c.retention, &c.fingerprint, mode(r), &queueKeep, flag(plain),
 	}
-	return Command{Script: Acquire, List: c.list[:], Deal: plain && r.Key.Kind == backend.KindExclusive}
+	return Command{Script: Acquire, List: c.list[:], GrantMany: plain && r.Key.Kind == backend.KindExclusive}
 }
 
 func mode(r *backend.AcquireRequest) *string {
@@ -120,7 +120,7 @@ func (s *Sender) Release(r *backend.ReleaseRequest, cooldown time.Duration, c *R
 		nil, nil, 2, &r.Key.Stored[0], &r.Key.Stored[1],
 		&c.id, &c.token, flag(r.Abandon), &c.retention, flag(r.Repeated), &reservation, &s.Channels, flag(s.Single), &c.cooldown, flag(plain),
 	}
-	return Command{Script: Release, List: c.list[:], Deal: plain && r.Key.Kind == backend.KindExclusive}
+	return Command{Script: Release, List: c.list[:], GrantMany: plain && r.Key.Kind == backend.KindExclusive}
 }
 
 // Rotate ends a hold and requests the key again, see backend.ReleaseRequest.Next.

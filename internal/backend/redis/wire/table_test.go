@@ -36,7 +36,7 @@ func commands() []wire.Command {
 	acquire, terms := s.Acquire(&plain, true, new(wire.Room)), new(wire.HoldTerms)
 	terms.Set(acquire)
 	end := s.Release(&backend.ReleaseRequest{Key: once, ID: "ID", Plain: true}, 0, new(wire.Room))
-	deal := wire.AppendDeal([]any{nil, nil}, 2, func(i int) (wire.Command, *wire.HoldTerms) {
+	many := wire.AppendGrantMany([]any{nil, nil}, 2, func(i int) (wire.Command, *wire.HoldTerms) {
 		return []wire.Command{end, acquire}[i], terms
 	})
 	return append(cmds,
@@ -51,7 +51,7 @@ func commands() []wire.Command {
 		s.Park(&backend.ParkRequest{Key: key, Entry: "entry", Most: 10, Keep: 11 * time.Second}),
 		s.Unpark(&backend.UnparkRequest{Key: key, Remove: []string{"one", "two"}, Marked: 12, Woken: 13, Prefix: "prefix", Fresh: 3 * time.Second}),
 		s.CallParkingLocker(once), s.AcquireShare(shared), s.ReleaseShare(release, 3*time.Second),
-		wire.Command{Script: wire.Deal, List: deal},
+		wire.Command{Script: wire.GrantMany, List: many},
 	)
 }
 
@@ -62,7 +62,7 @@ func TestCommands(t *testing.T) {
 		seen[c.Script] = true
 		keys, args := c.Texts()
 		switch c.Script {
-		case wire.Renew, wire.Deal, wire.Unpark: // they repeat arguments
+		case wire.Renew, wire.GrantMany, wire.Unpark: // they repeat arguments
 		default:
 			if len(keys) != len(c.Keys) || len(args) != len(c.Args) {
 				t.Errorf("%s has the keys %q and the arguments %q, want %v and %q", c.Name, keys, args, c.Keys, c.Args)
@@ -91,7 +91,7 @@ func TestNames(t *testing.T) {
 			delete(want, "KEYS")
 		case wire.Unpark:
 			want["ARGV"] = s.Args[:len(s.Args)-1]
-		case wire.Deal:
+		case wire.GrantMany:
 			continue
 		}
 		got := map[string][]string{}

@@ -5,10 +5,10 @@ import (
 	"strconv"
 )
 
-// Deal releases and acquires plain holds for a group. Its KEYS are the keys of the calls, releases
-// first. Its ARGV are the number of releases, the grant of each, and then for each acquire its
-// request, its HoldTerms and its retention.
-var Deal = script("deal", []KeyName{Hash}, "releases", "grants_and_holds")
+// GrantMany releases and acquires plain holds for a group. Its KEYS are the keys of the calls,
+// releases first. Its ARGV are the number of releases, the grant of each, and then for each acquire
+// its request, its HoldTerms and its retention.
+var GrantMany = script("grant_many", []KeyName{Hash}, "releases", "grants_and_holds")
 
 // HoldTerms is the part of a plain hold after the token. It is a BinaryMarshaler, because go-redis
 // writes the bytes of a BinaryMarshaler without a copy.
@@ -32,7 +32,7 @@ var (
 	releaseGrant, releasePlain      = Release.at("grant_id"), Release.at("plain")
 )
 
-// SetNotPlain makes a command that deal.lua did not run an ordinary one of its own script.
+// SetNotPlain makes a command that grant_many.lua did not run an ordinary one of its own script.
 func (c Command) SetNotPlain() {
 	switch c.Script {
 	case Acquire:
@@ -42,9 +42,10 @@ func (c Command) SetNotPlain() {
 	}
 }
 
-// AppendDeal appends the list of a command of deal.lua to list, which has the first two elements.
-// call returns command i of n, and for an acquire its terms. The releases must come first.
-func AppendDeal(list []any, n int, call func(i int) (Command, *HoldTerms)) []any {
+// AppendGrantMany appends the list of a command of grant_many.lua to list, which has the first two
+// elements. call returns command i of n, and for an acquire its terms. The releases must come
+// first.
+func AppendGrantMany(list []any, n int, call func(i int) (Command, *HoldTerms)) []any {
 	list = append(list, n)
 	releases := 0
 	for i := range n {
@@ -65,10 +66,10 @@ func AppendDeal(list []any, n int, call func(i int) (Command, *HoldTerms)) []any
 	return list
 }
 
-// DealReply decodes a reply of deal.lua for n calls. grant is the reply of acquire.lua for each
-// acquire. undone is called for each call that the script did not run, and must be sent with its own
-// script. acquires is whether the last call is an acquire.
-func DealReply(reply any, n int, acquires bool, undone func(i int)) (grant any, err error) {
+// GrantManyReply decodes a reply of grant_many.lua for n calls. grant is the reply of acquire.lua
+// for each acquire. undone is called for each call that the script did not run, and must be sent
+// with its own script. acquires is whether the last call is an acquire.
+func GrantManyReply(reply any, n int, acquires bool, undone func(i int)) (grant any, err error) {
 	bad := func() error { return &ReplyError{fmt.Sprintf("lockcore: unexpected reply: %v", reply)} }
 	list, _ := reply.([]any)
 	if len(list) == 0 {

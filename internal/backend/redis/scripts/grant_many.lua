@@ -1,4 +1,4 @@
--- deal.lua: release plain holds and acquire keys without data, for a group. See plain.lua.
+-- grant_many.lua: release plain holds and acquire keys without data, for a group. See plain.lua.
 -- KEYS: keys to release, then keys to acquire
 -- ARGV: number of keys to release; the grant id of each; then for each key to acquire the request
 --       id, "<lease µs> 0 <locker id> <holder text>", and the retention ms
@@ -14,7 +14,7 @@ if #KEYS > releases then -- before all writes, because an error of TIME ends the
 end
 for i = 1, releases do
   local grant, value = ARGV[1 + i], redis.pcall('GET', KEYS[i])
-  if type(value) == 'string' and string.sub(value, 1, 28) == 'h' .. grant .. ' ' then -- planted:deal-own-hold
+  if type(value) == 'string' and string.sub(value, 1, 28) == 'h' .. grant .. ' ' then -- planted:grant-many-own-hold
     value = redis.pcall('DEL', KEYS[i])
   end
   if value ~= 1 then reply[#reply + 1] = i end
@@ -23,7 +23,7 @@ local at = 2 + releases
 for i = releases + 1, #KEYS do
   local request, terms, retention_ms = ARGV[at], ARGV[at + 1], ARGV[at + 2]
   local set = redis.pcall('SET', KEYS[i], 'h' .. request .. ' ' .. token .. ' ' .. terms, 'PX', retention_ms, 'NX')
-  if not set or set.err then -- planted:deal-tells
+  if not set or set.err then -- planted:grant-many-tells
     reply[#reply + 1] = i
   end
   at = at + 3
