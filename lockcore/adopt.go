@@ -135,7 +135,7 @@ func (c *call) adopt(key backend.Key, from ticketData) (*hold, error) {
 }
 
 // interim stores answer as the interim answer of a once key. It returns ErrReleased if ctx does not
-// carry the hold of the key, or if Ticket has not handed that hold over. It does nothing if the run
+// carry the hold of the key, or if Ticket has not transferred that hold. It does nothing if the run
 // has ended since then.
 func (l *Locker) interim(ctx context.Context, key string, answer []byte) error {
 	e := entryIn(ctx, l, event.KindOnce, key)

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
-// A task reserves stock and hands its hold of the account over to the task that settles. No other
+// A task reserves stock and transfers its hold of the account to the task that settles. No other
 // task of the account runs in between.
 func ExampleExclusive_ticket() {
 	var locks *lockcore.Locker // from lockcore.New

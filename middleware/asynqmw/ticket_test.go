@@ -36,7 +36,7 @@ func TestTicketExclusive(t *testing.T) {
 		var mu sync.Mutex
 		var order []string
 		var tokens []int64
-		var handed []*asynq.TaskInfo
+		var tasks []*asynq.TaskInfo
 		next := make(chan struct{})
 		alone := asynqmw.Exclusive(w.locks, byPayload, asynqmw.ExclusiveOptions{Adopt: true, Terms: lockcore.Terms{Wait: time.Minute}})
 		w.serve(asynqmw.Configure(quick()), alone(asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
@@ -46,14 +46,14 @@ func TestTicketExclusive(t *testing.T) {
 			order, tokens = append(order, t.Type()), append(tokens, token)
 			switch {
 			case t.Type() == "first":
-				handed = append(handed, w.enqueue("waiter", "7"))
+				tasks = append(tasks, w.enqueue("waiter", "7"))
 				stubborn(100 * time.Millisecond) // the waiter waits
 				ticket, err := guard.Ticket(ctx, "test:7", time.Hour)
 				if err != nil {
 					w.Error(err)
 				}
 				for range 2 {
-					handed = append(handed, w.enqueueTicket(guard.Detach(ctx), "adopter", "7", ticket))
+					tasks = append(tasks, w.enqueueTicket(guard.Detach(ctx), "adopter", "7", ticket))
 				}
 				close(next)
 			case len(order) == 2: // the adopter
@@ -63,7 +63,7 @@ func TestTicketExclusive(t *testing.T) {
 		})))
 		first := w.enqueue("first", "7")
 		<-next
-		for _, task := range append(handed, first) {
+		for _, task := range append(tasks, first) {
 			w.ends(task, asynq.TaskStateCompleted)
 		}
 		mu.Lock()
@@ -84,7 +84,7 @@ func TestTicketOnce(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
 		key := asynqmw.OnceKey("charge", guard.Key{Class: "test", ID: "7"})
-		handed := make(chan *asynq.TaskInfo, 1)
+		tasks := make(chan *asynq.TaskInfo, 1)
 		once := asynqmw.Once(w.locks, byPayload, asynqmw.OnceOptions{Adopt: true, Mode: guard.AtMostOnce})
 		w.serve(asynqmw.Configure(quick()), once(asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 			if t.Headers()[asynqmw.HeaderTicket] != "" {
@@ -94,11 +94,11 @@ func TestTicketOnce(t *testing.T) {
 			if err != nil {
 				w.Error(err)
 			}
-			handed <- w.enqueueTicket(guard.Detach(ctx), "charge", "7", ticket)
+			tasks <- w.enqueueTicket(guard.Detach(ctx), "charge", "7", ticket)
 			return asynqmw.SetResult(guard.Detach(ctx), []byte("of the giver"))
 		})))
 		w.ends(w.enqueue("charge", "7"), asynq.TaskStateCompleted)
-		w.ends(<-handed, asynq.TaskStateCompleted)
+		w.ends(<-tasks, asynq.TaskStateCompleted)
 		if info := w.ends(w.enqueue("charge", "7"), asynq.TaskStateCompleted); string(info.Result) != "of the adopter" {
 			w.Errorf("the recorded result is %q", info.Result)
 		}

@@ -26,18 +26,18 @@ const (
 
 // process sends commands as lockcore and backend/redis do.
 type process struct {
-	w         *world
-	n         int
-	life      int // restarts
-	locker    string
-	listening bool
-	state     state
-	req       request
-	hold      hold
-	cleanups  []*cleanup
-	handed    *ticket // of a once key: its interim answer is to be stored
-	marked    int64   // when it marked parked entries
-	quits     bool    // makes no new request
+	w           *world
+	n           int
+	life        int // restarts
+	locker      string
+	listening   bool
+	state       state
+	req         request
+	hold        hold
+	cleanups    []*cleanup
+	transferred *ticket // of a once key: its interim answer is to be stored
+	marked      int64   // when it marked parked entries
+	quits       bool    // makes no new request
 }
 
 // request has the fields of lockcore/request.go that the schedule needs.
@@ -102,7 +102,7 @@ func (p *process) name() string {
 func (p *process) restart() {
 	p.life++
 	p.locker, p.listening, p.state, p.cleanups, p.hold = p.w.id('L'), true, idle, nil, hold{}
-	p.handed = nil
+	p.transferred = nil
 	p.w.pending = slices.DeleteFunc(p.w.pending, func(d *pending) bool { return d.p == p })
 }
 
@@ -125,7 +125,7 @@ func (p *process) act() {
 		p.cleanUp()
 		return
 	}
-	if p.handed != nil && w.chance(30) {
+	if p.transferred != nil && w.chance(30) {
 		p.answer()
 		return
 	}

@@ -32,15 +32,15 @@ func (p *process) transfer() {
 		t := ticket{id: id, mode: h.mode, token: h.token, attempt: h.attempt, until: w.now + 2*d}
 		w.tickets = append(w.tickets, t)
 		if p.state, p.hold = idle, (hold{}); w.kind == backend.KindOnce {
-			p.handed = &t
+			p.transferred = &t
 		}
 	})
 }
 
 // answer stores the interim answer of the run that the process has transferred.
 func (p *process) answer() {
-	t := p.handed
-	p.handed = nil
+	t := p.transferred
+	p.transferred = nil
 	p.w.send(p, command{op: interim, id: t.id, attempt: t.attempt, record: "answer of " + t.id}, func(*reply) {})
 }
 
