@@ -95,7 +95,7 @@ func TestDecodeRefuses(t *testing.T) {
 // stored is a key with all fields.
 var stored = rules.Key{
 	Plain: true, State: rules.Shared, Owner: "owner", Locker: "locker", End: 1_700_000_000_000_001, Length: 2, Holder: "holder", Token: 3, Used: 4, Attempts: 5,
-	Revoked: true, Abandoned: true, Fingerprint: "fingerprint", Record: []byte("record"), CompletedBy: "by", Ended: []string{"e1", "e2"}, ParkingLocker: "parking",
+	Revoked: true, Abandoned: true, Fingerprint: "fingerprint", Record: []byte("record"), CompletedBy: "by", Ended: []string{"e1", "e2"}, ParkingLocker: "waker",
 	Shares:        []rules.Share{{ID: "s1", Share: backend.Share{Limit: 7, Weight: 6}, Cooling: true, End: 8, Since: 9, Locker: "l1", Holder: "h1"}},
 	SharesExpires: 10, Head: "head", HeadSeen: 11, Expires: 12, QueueExpires: 13, ParkedExpires: 14,
 	Queue:  []rules.Waiter{{Since: -15, Locker: "l2", Request: "r2", Share: backend.Share{Limit: 17, Weight: 16}}},
