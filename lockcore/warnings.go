@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/eventlog"
 )
 
-func init() { //nolint:gochecknoinits // see eventlog.Class
+func init() { // see eventlog.Class
 	eventlog.Class = errorClass
 	eventlog.Holder = func(err error) (h event.Holder, queue int, ok bool) {
 		if b, ok := errors.AsType[*BusyError](err); ok {

@@ -14,8 +14,10 @@ import (
 )
 
 const (
+	// MinBytes is the least Options.MaxBytes.
+	MinBytes = 1 << 10
+
 	defaultBytes = 64 << 20
-	MinBytes     = 1 << 10
 	entryBytes   = 600 // of a key without its texts: the data, and the entries in the map and in the heap
 	waiterBytes  = 120 // of a waiter with two ids
 	shareBytes   = 160 // of a share without its texts
