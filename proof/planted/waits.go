@@ -33,7 +33,7 @@ func waits() []mistake {
 		},
 		{
 			name: "unsubscribed-too-early", what: "The first waiter that leaves ends the subscription of all.",
-			edits: []edit{{"waiter-removed", after("if w.running { w.cancel() }")}},
+			edits: []edit{{"waiter-removed", after("if s.running { s.cancel() }")}},
 			pkg:   "lockcore", test: "TestPeer_rueidisUnsubscribedTooEarly",
 		},
 		{
