@@ -33,6 +33,13 @@ func observing(o event.Observer) (event.Observer, *eventlog.Log) {
 	return o, eventlog.New(eventlog.Options{Warnings: true})
 }
 
+// logWarning logs e. A panic of the handler of slog.Default() is dropped: on a goroutine of the
+// Locker it would end the process.
+func (l *Locker) logWarning(ctx context.Context, a *event.Acquisition, e event.Event) {
+	defer func() { _ = recover() }()
+	l.warnings.Event(ctx, a, e)
+}
+
 // warn logs a loss and an overrun of h, once each.
 func (h *hold) warn(e event.Event) {
 	l := h.grant.l
@@ -52,13 +59,13 @@ func (h *hold) warn(e event.Event) {
 		return
 	}
 	key := &h.grant.queue.key
-	l.warnings.Event(h.callCtx, &event.Acquisition{Kind: event.Kind(key.Kind), Name: h.name, Key: key.Name, Limit: h.limit, Locker: l.id}, e)
+	l.logWarning(h.callCtx, &event.Acquisition{Kind: event.Kind(key.Kind), Name: h.name, Key: key.Name, Limit: h.limit, Locker: l.id}, e)
 }
 
 // warnTakeover logs that h continues the work of a run that ended without an outcome.
 func (c *call) warnTakeover(h *hold) {
 	if l := c.l; l.warnings != nil && h != nil && h.abandoned && c.kind == event.KindOnce {
-		l.warnings.Event(c.ctx, &event.Acquisition{Kind: c.kind, Name: c.terms.Name, Key: c.key, Locker: l.id},
+		l.logWarning(c.ctx, &event.Acquisition{Kind: c.kind, Name: c.terms.Name, Key: c.key, Locker: l.id},
 			event.Granted{Wait: event.Wait{Waited: c.waited()}, Token: h.token, Attempt: int(h.grant.attempt), Abandoned: true})
 	}
 }
@@ -69,7 +76,7 @@ func (l *Locker) warnMisconfigured(ctx context.Context, e any) {
 		return
 	}
 	if e, is := e.(event.Misconfigured); is {
-		l.warnings.Event(ctx, nil, e)
+		l.logWarning(ctx, nil, e)
 	}
 }
 

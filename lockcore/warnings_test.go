@@ -78,6 +78,24 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
+// broken is a slog.Handler that panics.
+type broken struct{ slog.Handler }
+
+func (broken) Handle(context.Context, slog.Record) error { panic("the handler is broken") }
+
+// A panic of the default logger's handler, which the goroutines of the Locker call too, has no effect.
+func TestWarningsPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		old := slog.Default()
+		slog.SetDefault(slog.New(broken{slog.NewTextHandler(&bytes.Buffer{}, nil)}))
+		defer slog.SetDefault(old)
+		l := memoryLocker(t, lockcore.MemoryOptions{})
+		lose(t, l, "account:42")
+		access.Of(l).Report(t.Context(), event.Misconfigured{Problem: "a mistake"})
+		ok(t, leaseOn(t, l, lockcore.Claim{Terms: noWait}).Release(t.Context()))
+	})
+}
+
 // A kind of warning is logged at most once a second. The next record says how many were suppressed.
 func TestWarningsAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
