@@ -21,7 +21,7 @@ const (
 	StateHeld = State(backend.StateHeld)
 	// StateShared: shares of the key are held or cooling, see AcquireShare.
 	StateShared = State(backend.StateShared)
-	// StateReserved: released, and kept for a moment for the first process in the remote queue.
+	// StateReserved: released, and reserved for 500 ms for the first process in the remote queue.
 	StateReserved = State(backend.StateReserved)
 	// StateCooling: released, and kept from all calls for the rest of Terms.MinHold.
 	StateCooling = State(backend.StateCooling)

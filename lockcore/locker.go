@@ -1,13 +1,11 @@
 package lockcore
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,51 +20,9 @@ import (
 )
 
 const (
-	defaultKeep = 24 * time.Hour
-	maxKeep     = 366 * 24 * time.Hour
-	// MaxFingerprint is the longest fingerprint of a Claim, in bytes.
-	MaxFingerprint = 64
-
-	maxKeyLen    = 512
-	maxPrefixLen = 64
-	maxPending   = 4096 // completions that are retried at the same time; one more fails at once
+	maxKeyLen  = 512
+	maxPending = 4096 // completions that are retried at the same time; one more fails at once
 )
-
-// Options of [New]. The zero value is ready to use.
-type Options struct {
-	// Prefix begins the name of every key in Redis. Default "holdfast". At most 64 printable ASCII
-	// characters without spaces and braces. Lockers exclude each other only under the same prefix.
-	Prefix string
-	// Terms are the defaults for the Terms of each call.
-	Terms Terms
-	// Observer receives the events. Default: none, and the Locker logs losses, takeovers, overruns
-	// and Misconfigured as warnings on slog.Default(), each kind at most once a second. An Observer
-	// turns that off, unless it only traces. event.Discard turns it off too.
-	Observer event.Observer
-	// NoGroups sends every call alone, on its own connection. Default: while many calls for a
-	// server are under way, they are sent in groups.
-	//
-	//   - At most four concurrent calls for a server are sent alone, on a slow network at most
-	//     eight.
-	//   - With more, a call waits while others are under way, at most about 1 ms. Then all calls
-	//     that wait are sent as one group of up to 64.
-	//   - A group for a single server is one script where that is possible. In a Cluster it is one
-	//     pipeline for each server.
-	//   - A call whose ctx ends does not wait for its group.
-	//   - A Locker with ReplicaAcks, a failover client or a wrapper sends no groups.
-	//
-	// GroupSent reports the groups.
-	NoGroups bool
-	// ReplicaAcks makes a grant count only when replicas have acknowledged it. Default: it counts
-	// when the primary has it. New refuses it with a wrapper, which may be a cluster.
-	ReplicaAcks ReplicaAcks
-}
-
-// Validate reports every problem of o at once. Each message names the field, its value and the
-// bound.
-func (o Options) Validate() error {
-	return errtext.Join(checkPrefix(o.Prefix), o.Terms.Validate(), o.ReplicaAcks.validate())
-}
 
 // Locker acquires, renews and releases the leases of one process. Make one per process with [New]
 // and share it. It is safe for concurrent use.
@@ -226,7 +182,7 @@ func (l *Locker) Terms() Terms { return l.terms }
 //   - A call whose ctx belongs to an outer run waits until the run nested in that one has returned.
 //     Such calls wait in FIFO order, for at most Terms.Wait. Then they fail with a [*BusyError]
 //     whose field Nested is set.
-//   - The ctx of a run that has returned counts as that of the nearest open run around it.
+//   - The ctx of a run that has returned behaves like the ctx of its closest open parent.
 //   - Holds of other keys that ctx carries have no effect.
 //
 // Nested runs exclude each other. They do not exclude the code of the run around them. So a handler
@@ -258,14 +214,8 @@ func (l *Locker) AcquireFixed(ctx context.Context, key string, t Terms) (*Lease,
 
 // AcquireShare waits for a share of the key and returns a lease on it. Other calls of AcquireShare
 // can hold shares of the key at the same time, as n allows. A share is never held next to a hold of
-// the key alone, which [Locker.Acquire] returns.
-//
-//   - Requests are granted in the order of their arrival. The first one that does not fit keeps all
-//     requests behind it waiting.
-//   - All shares that are held at the same time have the same fencing token.
-//   - A nested call that requests more than the share of ctx fails with ErrUpgrade.
-//
-// Otherwise AcquireShare behaves as Acquire and returns its errors, or an error of n.Validate.
+// the key alone, which [Locker.Acquire] returns. [Limit] has the rules of shares. Otherwise AcquireShare behaves as Acquire and returns its errors,
+// or an error of n.Validate.
 func (l *Locker) AcquireShare(ctx context.Context, key string, n Limit, t Terms) (*Lease, error) {
 	return l.acquire(ctx, key, n, false, &t, n.Validate())
 }
@@ -294,71 +244,6 @@ func (l *Locker) acquire(ctx context.Context, key string, n Limit, fixed bool, t
 		return nil, fmt.Errorf("%w: %q", ErrRecord, key)
 	}
 	return h.firstLease(), nil
-}
-
-// Claim describes a call of [Locker.Claim].
-type Claim struct {
-	Terms Terms
-	// Keep is how long the number of runs is remembered. An abandoned run is remembered for Keep
-	// too, but at least 24 h, or 100 days with AtMostOnce. Complete sets how long a record is kept.
-	// Default 24 h. 1 s to 366 days.
-	Keep time.Duration
-	// Fingerprint stands for the payload. It is opaque and has at most 64 bytes. A key that was
-	// used with another fingerprint is refused with a *MismatchError. Empty: not compared.
-	Fingerprint []byte
-	// AtMostOnce refuses an abandoned key, for as long as it is remembered, instead of taking it
-	// over. Each refusal extends that time to Keep, at least 100 days.
-	AtMostOnce bool
-	// Check, if set, returns an error for a stored record that cannot be used. Then Claim returns
-	// ErrRecord and reports BadRecord.
-	Check func(record []byte) error
-}
-
-func (c *Claim) validate() error {
-	var errs []error
-	if err := c.Terms.check(); err != nil {
-		errs = append(errs, err)
-	}
-	if c.Keep != 0 && (c.Keep < time.Second || c.Keep > maxKeep) {
-		errs = append(errs, fmt.Errorf("lockcore: Claim.Keep is %v, must be between 1s and %v", c.Keep, maxKeep))
-	}
-	if len(c.Fingerprint) > MaxFingerprint {
-		errs = append(errs, fmt.Errorf("lockcore: Claim.Fingerprint is %d bytes long, must be at most %d", len(c.Fingerprint), MaxFingerprint))
-	}
-	return errtext.Join(errs...)
-}
-
-// Record is the record of a done key: opaque bytes. Package idempotency defines their format.
-type Record struct {
-	Data    []byte
-	Attempt int // number of the run that was recorded, from 1
-}
-
-// Claim waits for a once key, and returns a lease on it, or its record if the key is done. Once
-// keys have a separate namespace: the same name in Acquire is another key. Exactly one of the
-// results is not nil:
-//
-//   - a lease: run the handler, then call Complete, Release or Abandon
-//   - a record: the key is done
-//   - an error: one of those of Acquire except ErrUpgrade, an *AbandonedError, a *MismatchError,
-//     ErrRecord or ErrNested
-func (l *Locker) Claim(ctx context.Context, key string, c Claim) (*Lease, *Record, error) {
-	if err := errtext.Join(checkKey(key), c.validate()); err != nil {
-		return nil, nil, errtext.Wrap(ErrNotRun, err)
-	}
-	if e := entryIn(ctx, l, event.KindOnce, key); e != nil && e.holds() {
-		return nil, nil, fmt.Errorf("%w: %q", ErrNested, key)
-	}
-	once := &call{
-		l: l, kind: event.KindOnce, key: key, terms: c.Terms, keep: cmp.Or(c.Keep, defaultKeep), atMostOnce: c.AtMostOnce,
-		fingerprint: string(c.Fingerprint), check: c.Check, interim: access.InterimOf(ctx), fixed: access.Fixed(ctx),
-	}
-	once.terms.fill(&l.terms)
-	h, rec, err := once.run(ctx)
-	if h == nil {
-		return nil, rec, err
-	}
-	return h.firstLease(), nil, nil
 }
 
 // report passes e, which is an Event, to the Observer.
@@ -486,15 +371,6 @@ func (l *Locker) signalIdleLocked() {
 	default:
 		close(l.idle)
 	}
-}
-
-func checkPrefix(p string) error {
-	if len(p) > maxPrefixLen || strings.ContainsFunc(p, func(r rune) bool {
-		return r <= ' ' || r >= 0x7f || r == '{' || r == '}'
-	}) {
-		return fmt.Errorf("lockcore: Options.Prefix is %q, must be at most %d printable ASCII characters without space and braces", p, maxPrefixLen)
-	}
-	return nil
 }
 
 // shielded runs call, which calls the Observer, and recovers and counts its panic. On a goroutine
