@@ -7,18 +7,14 @@ import (
 	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
-const (
-	// Unlimited as Limit.N gets a share next to any number of others: the share of a reader.
-	Unlimited = -1
-)
+// Unlimited as Limit.N gets a share next to any number of others: the share of a reader.
+const Unlimited = -1
 
 const maxLimit = 1_000_000
 
-// Limit says how many calls may hold a key at the same time, for [Locker.AcquireShare].
-//
-// [Locker.AcquireShare] gets a share of the key next to others: a reader with Unlimited, a permit
-// with a number. [Locker.Acquire] gets the key alone, as a writer. Shares and
-// holds of the key alone exclude each other:
+// Limit says how many calls may hold a key at the same time. [Locker.AcquireShare] gets a share of
+// the key next to others: a reader with Unlimited, a permit with a number. [Locker.Acquire] gets the
+// key alone, as a writer. Shares and holds of the key alone exclude each other:
 //
 //	the key is              a share waits                      a call for the key alone waits
 //	free                    no                                 no

@@ -16,7 +16,7 @@ var Of func(locks any) Locker
 // Locker is the hidden part of a lockcore.Locker.
 type Locker struct {
 	Backend backend.Backend
-	// Report passes a event.Event to the Observer, if there is one. A panic of the Observer
+	// Report passes an event.Event to the Observer, if there is one. A panic of the Observer
 	// reaches the caller.
 	Report func(ctx context.Context, event any)
 	// Subscribe keeps the subscription of the Locker open for at least d and a minute.

@@ -18,11 +18,13 @@ type Call struct {
 
 // Acquire makes the call.
 func (c Call) Acquire(ctx context.Context, locks *lockcore.Locker, key string) (*lockcore.Lease, error) {
-	if c.Fixed {
-		ctx = access.WithFixed(ctx)
-	}
-	if c.Alone() {
+	switch {
+	case c.Alone() && c.Fixed:
+		return locks.AcquireFixed(ctx, key, c.Terms)
+	case c.Alone():
 		return locks.Acquire(ctx, key, c.Terms)
+	case c.Fixed:
+		ctx = access.WithFixed(ctx)
 	}
 	return locks.AcquireShare(ctx, key, c.Limit, c.Terms)
 }
