@@ -9,11 +9,28 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hibiken/asynq"
+
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
+	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
+
+func payOut(context.Context, *asynq.Task) error { return nil }
+
+// A payout finds its account busy, and comes back later instead of running next to the other one.
+func TestPayoutBusy(t *testing.T) {
+	locks := locktest.New(t)
+	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"),
+		asynqmw.ExclusiveOptions{Terms: lockcore.Terms{Wait: lockcore.NoWait}})
+	locktest.Hold(t, locks, "account:42")
+	task := asynq.NewTask("payout", []byte(`{"account_id": 42}`))
+	if err := account(asynq.HandlerFunc(payOut)).ProcessTask(t.Context(), task); !errors.Is(err, lockcore.ErrBusy) {
+		t.Fatalf("want busy, got %v", err)
+	}
+}
 
 func charge(context.Context) error { return nil }
 
