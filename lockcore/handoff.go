@@ -15,7 +15,7 @@ import (
 // returned.
 func (h *hold) end(ctx context.Context, e outcome, alive bool, now time.Time) (handed, stale bool, err error) {
 	g := h.grant
-	alive = alive && g.queue.key.Kind == backend.KindExclusive && !e.abandoned && (e.coolUntil.IsZero() || !now.Before(e.coolUntil))
+	alive = alive && g.queue.key.Kind == backend.KindExclusive && !e.abandoned && (e.coolUntil.IsZero() || !now.Before(e.coolUntil)) //planted:hand-off-without-an-end
 	if g.share != nil {
 		return h.endShare(ctx, e, alive, now)
 	}

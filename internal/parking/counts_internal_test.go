@@ -117,6 +117,7 @@ func TestParkingCounts(t *testing.T) {
 
 // Two jobs of a key that no waker has begun become one: none of their entries is lost. Otherwise a
 // task would count as woken, for ten seconds, without being run.
+// Shows: A6
 func TestJobsOfAKeyAddUp(t *testing.T) {
 	p, k := New(Options{}), lockKey{}
 	p.wakers.running = maxWakers // all of them work for other keys

@@ -72,7 +72,7 @@ func (p *Pool) add(k lockKey, more wakeJob) {
 	if w.jobs == nil {
 		w.jobs, w.busy = map[lockKey]wakeJob{}, map[lockKey]bool{}
 	}
-	w.jobs[k] = wakeJob{max(j.want, more.want), append(j.entries, more.entries...), max(j.marked, more.marked), j.free || more.free}
+	w.jobs[k] = wakeJob{max(j.want, more.want), append(j.entries, more.entries...), max(j.marked, more.marked), j.free || more.free} //planted:jobs-add-up
 	if w.running < maxWakers && !w.busy[k] {
 		w.running++
 		// Owner: p. It ends when there is no job. Each command ends with the Locker, and each call

@@ -98,6 +98,11 @@ func above() []mistake {
 			pkg:   "middleware/httpmw", test: "TestCutShort",
 		},
 		{
+			name: "jobs-replace-each-other", what: "A waker drops the entries of an earlier job of its key: their tasks count as woken and do not run.",
+			edits: []edit{{"jobs-add-up", stmt("w.jobs[k] = wakeJob{max(j.want, more.want), more.entries, max(j.marked, more.marked), j.free || more.free}")}},
+			pkg:   "internal/parking", test: "TestJobsOfAKeyAddUp",
+		},
+		{
 			name: "disconnect-ends-the-handler", what: "A client that disconnects cancels the handler in the middle of its effect.",
 			edits: []edit{{"gone-before-the-run", value("ctx.Err() != nil")}},
 			pkg:   "middleware/httpmw", test: "TestDisconnectDoesNotEndTheHandlerAndItsAnswerIsRecorded",

@@ -158,6 +158,11 @@ func leases() []mistake {
 			pkg: "lockcore", test: "TestPeer_etcdWaiterOfALostLease",
 		},
 		{
+			name: "abandoned-handed-off", what: "A hold that was abandoned, or that cools, is handed off to the next waiter.",
+			edits: []edit{{"hand-off-without-an-end", value("alive && g.queue.key.Kind == backend.KindExclusive")}},
+			pkg:   "lockcore", test: "TestAbandonWithWaiter",
+		},
+		{
 			name: "hand-off-same-token", what: "A hand-off passes on the token of the earlier hold.",
 			edits: []edit{{"token-of-hold", value("g.firstToken")}},
 			pkg:   "lockcore", test: "TestTurnsEvents",
