@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"log/slog"
 	"net/http"
 	"slices"
 	"sync"
@@ -75,8 +74,8 @@ type Scope func(*http.Request) (string, error)
 // http.Pusher.
 //
 // The handler must write its response before it returns, and to the ResponseWriter that it gets. If
-// Idempotent sees that it does not, the Observer gets event.Misconfigured, and slog an error,
-// once. gin, echo and fiber need an adapter, see docs/frameworks.md.
+// Idempotent sees that it does not, the Observer gets event.Misconfigured, once. gin, echo and fiber
+// need an adapter, see docs/frameworks.md.
 //
 // The request's context is the lease's context. The client's disconnect does not cancel it (see
 // o.CancelOnDisconnect). It ends before the lease can, with the same causes as under [Exclusive].
@@ -288,7 +287,6 @@ func (m *idempotent) afterPanic(run *running, rec *recorder) access.Panicked {
 // reportAround reports a response that the middleware has not recorded because it did not see it.
 func (m *idempotent) reportAround(r *http.Request) {
 	m.around.Do(func() {
-		slog.Error(errAround.Error())
 		access.Of(m.locks).Report(context.WithoutCancel(r.Context()), event.Misconfigured{Problem: errAround.Error()})
 	})
 }
