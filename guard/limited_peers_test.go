@@ -304,7 +304,7 @@ func TestPeer_redissonSemaphore(t *testing.T) {
 }
 
 // Redisson #6664, #6687 and #5762: a call that waits for permits does not notice their release
-// until its wait is over. Here a release ends the wait, also if the permits are released in several
+// until its wait has ended. Here a release ends the wait, also if the permits are released in several
 // parts.
 // Shows: S4
 func TestPeer_redissonSemaphoreSleepsThroughARelease(t *testing.T) {

@@ -38,8 +38,8 @@ func peers(t *testing.T, test func(t *testing.T, p *peerPair)) {
 	})
 }
 
-// The client of etcd counts a lease from the reply to its keep-alive. So its lease ends later than
-// that of the server, by up to the time of the reply on the network (client/v3/lease.go,
+// The client of etcd counts a lease from the reply to its keep-alive. So the client's lease ends
+// later than the server's, by up to the time of the reply on the network (client/v3/lease.go,
 // deadlineLoop). The same was proposed for node-redlock, and not merged (#167). Here a lease counts
 // from the time at which its command was sent.
 // Shows: I4
