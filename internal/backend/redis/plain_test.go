@@ -256,7 +256,7 @@ func TestPlainOnce(t *testing.T) {
 		}
 		ok(t, le.Complete(t.Context(), []byte(c.record), time.Minute))
 		is("after the completion", c.kind)
-		h, err := l.Inspect(t.Context(), event.KindOnce, name, lockcore.WithRecord)
+		h, err := l.Inspect(t.Context(), event.KindOnce, name)
 		if err != nil || h.State != lockcore.StateDone || h.Record == nil || string(h.Record.Data) != c.record || h.Attempt != 1 || h.Token != le.Token() || h.Holder.PID == 0 {
 			t.Errorf("%s: %+v, %v", name, h, err)
 		}

@@ -88,7 +88,7 @@ var oneCommand = map[string]struct {
 		seen, err := l.Inspect(t.Context(), event.KindExclusive, key)
 		ok(t, err)
 		return func(ctx context.Context) error {
-			return l.ForceClear(ctx, event.KindExclusive, key, seen, lockcore.EvenAlive)
+			return l.ForceClearEvenAlive(ctx, event.KindExclusive, key, seen)
 		}
 	}},
 }
