@@ -173,7 +173,7 @@ type ForceCleared struct {
 	Key       string // raw: hash it before it leaves the process
 	Holder    Holder
 	Token     int64 // of the hold; the next one has a greater token
-	EvenAlive bool  // the holder may have been alive
+	EvenAlive bool  // by ForceClearEvenAlive: the holder may have been alive
 }
 
 // Misconfigured reports, once, a mistake in the setup of a middleware or a panic of the Observer.

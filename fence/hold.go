@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/internal/access"
 )
 
 const (
@@ -28,7 +28,7 @@ type Hold struct {
 
 // Of returns the innermost hold of key that ctx carries, or [ErrNoHold]. It sends no command.
 func Of(ctx context.Context, key string) (Hold, error) {
-	h, ok := lockcore.HoldOf(ctx, key)
+	h, ok := access.HoldOf(ctx, key)
 	if ok {
 		return Hold{Key: key, Token: h.Token, ID: h.ID()}, nil
 	}

@@ -378,7 +378,7 @@ func TestExclusiveAllForceClear(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			h, err := f.other.Inspect(t.Context(), event.KindExclusive, "b")
 			if err == nil {
-				err = f.other.ForceClear(t.Context(), event.KindExclusive, "b", h, lockcore.EvenAlive)
+				err = f.other.ForceClearEvenAlive(t.Context(), event.KindExclusive, "b", h)
 			}
 			if err != nil {
 				t.Error(err)

@@ -116,8 +116,8 @@ func (o OnceOptions) Validate() error {
 	if o.Mode != AtLeastOnce && o.Mode != AtMostOnce {
 		errs = append(errs, fmt.Errorf("guard: OnceOptions.Mode is %d, must be AtLeastOnce or AtMostOnce", o.Mode))
 	}
-	if len(o.Fingerprint) > lockcore.MaxFingerprint {
-		errs = append(errs, fmt.Errorf("guard: OnceOptions.Fingerprint is %d bytes long, must be at most %d", len(o.Fingerprint), lockcore.MaxFingerprint))
+	if len(o.Fingerprint) > access.MaxFingerprint {
+		errs = append(errs, fmt.Errorf("guard: OnceOptions.Fingerprint is %d bytes long, must be at most %d", len(o.Fingerprint), access.MaxFingerprint))
 	}
 	if o.Codec != nil {
 		if err := checkCodec(o.Codec); err != nil {
@@ -141,7 +141,7 @@ func checkCodec(c idempotency.Codec) error {
 func (o *OnceOptions) valid() bool {
 	return (o.Mode == AtLeastOnce || o.Mode == AtMostOnce) &&
 		(o.Keep == 0 || o.Keep >= time.Second && o.Keep <= maxKeep) &&
-		len(o.Fingerprint) <= lockcore.MaxFingerprint &&
+		len(o.Fingerprint) <= access.MaxFingerprint &&
 		o.MaxResult >= 0 && o.MaxResult <= maxMaxResult &&
 		(o.Codec == nil || checkCodec(o.Codec) == nil)
 }

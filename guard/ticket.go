@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/event"
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -27,7 +28,7 @@ import (
 // A repetition of the job finds the key busy until the hold of the adopter has ended. It runs again
 // unless the adopter has completed the key. So no work is lost, and no two runs overlap.
 func Ticket(ctx context.Context, key string, d time.Duration) (string, error) {
-	return lockcore.Ticket(ctx, key, d)
+	return access.Ticket(ctx, key, d)
 }
 
 type ticketKey struct{}

@@ -26,7 +26,7 @@ type Status struct {
 // lockcore.ErrRecord, and the rest of the Status is valid. Other errors come from
 // [lockcore.Locker.Inspect].
 func Lookup(ctx context.Context, locks *lockcore.Locker, key string) (Status, error) {
-	h, err := locks.Inspect(ctx, event.KindOnce, key, lockcore.WithRecord)
+	h, err := locks.Inspect(ctx, event.KindOnce, key)
 	e := Status{Holding: h}
 	if err != nil || h.Record == nil {
 		return e, err

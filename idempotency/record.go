@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/errtext"
-	"github.com/holdfast-go/holdfast/lockcore"
 )
 
 const (
@@ -15,7 +15,7 @@ const (
 	DefaultMaxResult = 256 << 10
 	maxRecord        = 64 << 20
 	maxCodecName     = 32
-	maxFingerprint   = lockcore.MaxFingerprint
+	maxFingerprint   = access.MaxFingerprint
 	version1         = 1
 	version2         = 2 // with a fingerprint
 )

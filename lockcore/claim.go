@@ -14,8 +14,6 @@ import (
 const (
 	defaultKeep = 24 * time.Hour
 	maxKeep     = 366 * 24 * time.Hour
-	// MaxFingerprint is the longest fingerprint of a Claim, in bytes.
-	MaxFingerprint = 64
 )
 
 // Claim describes a call of [Locker.Claim].
@@ -44,8 +42,8 @@ func (c *Claim) validate() error {
 	if c.Keep != 0 && (c.Keep < time.Second || c.Keep > maxKeep) {
 		errs = append(errs, fmt.Errorf("lockcore: Claim.Keep is %v, must be between 1s and %v", c.Keep, maxKeep))
 	}
-	if len(c.Fingerprint) > MaxFingerprint {
-		errs = append(errs, fmt.Errorf("lockcore: Claim.Fingerprint is %d bytes long, must be at most %d", len(c.Fingerprint), MaxFingerprint))
+	if len(c.Fingerprint) > access.MaxFingerprint {
+		errs = append(errs, fmt.Errorf("lockcore: Claim.Fingerprint is %d bytes long, must be at most %d", len(c.Fingerprint), access.MaxFingerprint))
 	}
 	return errtext.Join(errs...)
 }
@@ -82,4 +80,3 @@ func (l *Locker) Claim(ctx context.Context, key string, c Claim) (*Lease, *Recor
 	}
 	return h.firstLease(), nil, nil
 }
-

@@ -29,7 +29,7 @@ func ExampleLocker_Inspect() {
 	if err := lease.Complete(ctx, []byte("receipt 17"), time.Hour); err != nil {
 		panic(err)
 	}
-	h, err = locks.Inspect(ctx, event.KindOnce, "charge:7", lockcore.WithRecord)
+	h, err = locks.Inspect(ctx, event.KindOnce, "charge:7")
 	fmt.Println(h.State, "with", string(h.Record.Data), err)
 	// Output:
 	// held by asynq:7f3a in attempt 1 <nil>

@@ -3,18 +3,11 @@ package lockcore
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
-
-// ForceOption is an option of ForceClear.
-type ForceOption uint8
-
-// EvenAlive makes ForceClear end the lease at once, even if its holder may be alive.
-const EvenAlive ForceOption = 1
 
 // ForceClear ends the lease of a holder that has died, so that the key need not stay held until the
 // end of that lease. seen is a result of Inspect that names the hold. What follows is the same as
@@ -26,13 +19,13 @@ const EvenAlive ForceOption = 1
 // ForceClear looks at the lease twice. A living holder renews it about every third of its length, and
 // again after a sixth if a renewal is lost. ForceClear waits until one of them must have arrived, for
 // at most 0.6 of the lease. The shortest wait is 1 to 7 s, longer for longer leases. If the lease
-// ends meanwhile, the error is ErrChanged. With EvenAlive ForceClear looks once and does not wait.
+// ends meanwhile, the error is ErrChanged.
 //
 // The holder may still work: its process may be cut off from Redis, two of its renewals may be lost,
-// its handler may ignore the end of its ctx, or EvenAlive is given. Then two handlers work on the key
-// at the same time, and only a resource that checks fencing tokens refuses the old one. If the
-// process of the holder lives, a notification ends the ctx of the hold with ErrLost, as for Revoke.
-// If the call holds several keys, the others stay held.
+// or its handler may ignore the end of its ctx. Then two handlers work on the key at the same time,
+// and only a resource that checks fencing tokens refuses the old one. If the process of the holder
+// lives, a notification ends the ctx of the hold with ErrLost, as for Revoke. If the call holds
+// several keys, the others stay held.
 //
 // Errors, beside those of Inspect:
 //
@@ -41,7 +34,17 @@ const EvenAlive ForceOption = 1
 //   - ErrChanged: the key no longer has the hold of seen
 //   - an error that names the state if seen is not held. Each share of a shared key ends with its
 //     own lease.
-func (l *Locker) ForceClear(ctx context.Context, kind event.Kind, key string, seen Holding, o ...ForceOption) error {
+func (l *Locker) ForceClear(ctx context.Context, kind event.Kind, key string, seen Holding) error {
+	return l.forceClear(ctx, kind, key, seen, false)
+}
+
+// ForceClearEvenAlive is ForceClear without the check that the holder has died. It does not wait, and
+// ends a living hold too. It never returns ErrAlive.
+func (l *Locker) ForceClearEvenAlive(ctx context.Context, kind event.Kind, key string, seen Holding) error {
+	return l.forceClear(ctx, kind, key, seen, true)
+}
+
+func (l *Locker) forceClear(ctx context.Context, kind event.Kind, key string, seen Holding, evenAlive bool) error {
 	k, err := l.operatorKey(ctx, kind, key)
 	if err != nil {
 		return err
@@ -50,7 +53,6 @@ func (l *Locker) ForceClear(ctx context.Context, kind event.Kind, key string, se
 		return fmt.Errorf("lockcore: ForceClear: %q is %s, must be held by a call that has it alone", key, seen.State)
 	}
 	r := backend.ForceClearRequest{Key: &k, Token: seen.Token, Locker: seen.Holder.Locker}
-	evenAlive := slices.Contains(o, EvenAlive)
 	if !evenAlive {
 		h, err := l.look(ctx, &r)
 		if err != nil {

@@ -70,9 +70,14 @@ func (f *forced) see(kind event.Kind) lockcore.Holding {
 	return h
 }
 
-func (f *forced) force(kind event.Kind, o ...lockcore.ForceOption) error {
+func (f *forced) force(kind event.Kind) error {
 	f.Helper()
-	return f.operator.ForceClear(f.Context(), kind, "k", f.see(kind), o...)
+	return f.operator.ForceClear(f.Context(), kind, "k", f.see(kind))
+}
+
+func (f *forced) forceEvenAlive(kind event.Kind) error {
+	f.Helper()
+	return f.operator.ForceClearEvenAlive(f.Context(), kind, "k", f.see(kind))
 }
 
 func (f *forced) acquire(l *lockcore.Locker, t lockcore.Terms) *lockcore.Lease {
@@ -183,14 +188,14 @@ func TestForceClearAlive(t *testing.T) {
 	}
 }
 
-// With EvenAlive a living hold is lost at once, and its late commands change nothing.
+// ForceClearEvenAlive: a living hold is lost at once, and its late commands change nothing.
 // Shows: L16, B3
 func TestForceClearEvenAlive(t *testing.T) {
 	forcing(t, func(f *forced) {
 		le := f.acquire(f.holder, lockcore.Terms{Lease: longLease})
 		got := f.waiting(event.KindExclusive)
 		start := time.Now()
-		ok(f.T, f.force(event.KindExclusive, lockcore.EvenAlive))
+		ok(f.T, f.forceEvenAlive(event.KindExclusive))
 		<-le.Context().Done()
 		next := <-got
 		f.within("lost and acquired", start, 0, 10*time.Millisecond)
@@ -214,13 +219,13 @@ func TestForceClearChanged(t *testing.T) {
 		first := f.acquire(f.holder, lockcore.Terms{Lease: longLease})
 		seen := f.see(event.KindExclusive)
 		force := func() error {
-			return f.operator.ForceClear(f.Context(), event.KindExclusive, "k", seen, lockcore.EvenAlive)
+			return f.operator.ForceClearEvenAlive(f.Context(), event.KindExclusive, "k", seen)
 		}
 		ok(f.T, first.Release(f.Context()))
 		wantErr(f.T, "of a free key", force(), lockcore.ErrChanged)
 		second := f.acquire(f.other, lockcore.Terms{Lease: longLease})
 		wantErr(f.T, "of another holder", force(), lockcore.ErrChanged)
-		wantErr(f.T, "of another holder, not EvenAlive", f.operator.ForceClear(f.Context(), event.KindExclusive, "k", seen), lockcore.ErrChanged)
+		wantErr(f.T, "of another holder, not even alive", f.operator.ForceClear(f.Context(), event.KindExclusive, "k", seen), lockcore.ErrChanged)
 		go func() { // while ForceClear waits
 			time.Sleep(time.Minute)
 			ok(f.T, second.Release(f.Context()))
@@ -230,7 +235,7 @@ func TestForceClearChanged(t *testing.T) {
 			f.Errorf("a free key: %v", err)
 		}
 		share := f.call(f.holder, testcall.Call{Limit: lockcore.Limit{N: 2}})
-		if err := f.force(event.KindExclusive, lockcore.EvenAlive); err == nil || !strings.Contains(err.Error(), `"k" is shared, must be held by a call that has it alone`) {
+		if err := f.forceEvenAlive(event.KindExclusive); err == nil || !strings.Contains(err.Error(), `"k" is shared, must be held by a call that has it alone`) {
 			f.Errorf("a share: %v", err)
 		}
 		ok(f.T, share.Release(f.Context()))
@@ -248,7 +253,7 @@ func TestForceClearOnce(t *testing.T) {
 		}
 		le, err := claim(f.holder, lockcore.Claim{AtMostOnce: true})
 		ok(f.T, err)
-		ok(f.T, f.force(event.KindOnce, lockcore.EvenAlive))
+		ok(f.T, f.forceEvenAlive(event.KindOnce))
 		if h := f.see(event.KindOnce); h.State != lockcore.StateAbandoned || h.Attempt != 1 || h.Holder.Locker != f.holder.ID() {
 			f.Errorf("the key is %+v", h)
 		}
@@ -264,7 +269,7 @@ func TestForceClearOnce(t *testing.T) {
 	})
 }
 
-// A lease of AcquireFixed shows nothing about its holder, so only EvenAlive ends it.
+// A lease of AcquireFixed shows nothing about its holder, so only ForceClearEvenAlive ends it.
 // Shows: L16
 func TestForceClearUnrenewed(t *testing.T) {
 	forcing(t, func(f *forced) {
@@ -274,7 +279,7 @@ func TestForceClearUnrenewed(t *testing.T) {
 			f.Errorf("of AcquireFixed: %+v", h)
 		}
 		wantErr(f.T, "AcquireFixed", f.force(event.KindExclusive), lockcore.ErrAlive)
-		ok(f.T, f.force(event.KindExclusive, lockcore.EvenAlive))
+		ok(f.T, f.forceEvenAlive(event.KindExclusive))
 		<-le.Context().Done()
 		wantErr(f.T, "Release", le.Release(f.Context()), lockcore.ErrLost)
 	})
@@ -297,7 +302,7 @@ func TestForceClearTransferred(t *testing.T) {
 		}
 		wantErr(f.T, "adopted", f.force(event.KindExclusive), lockcore.ErrAlive)
 		ticket = ticketOf(f.T, le, longLease)
-		ok(f.T, f.force(event.KindExclusive, lockcore.EvenAlive))
+		ok(f.T, f.forceEvenAlive(event.KindExclusive))
 		_, err = f.other.Adopt(f.Context(), ticket, lockcore.Terms{})
 		wantErr(f.T, "Adopt", err, lockcore.ErrLost)
 	})
@@ -359,7 +364,7 @@ func TestForceClearReplyLost(t *testing.T) {
 		f := faults.CutReply(faulty.Script("force_clear"))
 		ended := make(chan error, 1)
 		go func() {
-			ended <- operator.ForceClear(t.Context(), event.KindExclusive, "k", seen, lockcore.EvenAlive)
+			ended <- operator.ForceClearEvenAlive(t.Context(), event.KindExclusive, "k", seen)
 		}()
 		next := w.Must(other.Acquire(t.Context(), "k", lockcore.Terms{Wait: 10 * time.Second}))
 		ok(t, <-ended)

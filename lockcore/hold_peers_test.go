@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testcall"
@@ -207,14 +208,14 @@ func TestPeer_redissonTokenOfAnother(t *testing.T) {
 		le := p.Must(p.a.AcquireFixed(t.Context(), "k", lockcore.Terms{Lease: 2 * time.Second}))
 		mine := le.Token()
 		inner := p.Must(p.a.Acquire(le.Context(), "k", lockcore.Terms{}))
-		if h, ok := lockcore.HoldOf(inner.Context(), "k"); h.Token != mine || !ok || inner.Token() != mine {
+		if h, ok := access.HoldOf(inner.Context(), "k"); h.Token != mine || !ok || inner.Token() != mine {
 			t.Errorf("token %d inside, %d outside", h.Token, mine)
 		}
 		next := p.Must(p.b.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Minute}))
 		if le.Token() != mine || next.Token() <= mine {
 			t.Errorf("tokens %d and %d, was %d", le.Token(), next.Token(), mine)
 		}
-		if h, ok := lockcore.HoldOf(inner.Context(), "k"); ok {
+		if h, ok := access.HoldOf(inner.Context(), "k"); ok {
 			t.Errorf("a lost lease has token %d", h.Token)
 		}
 		_ = inner.Release(t.Context())

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/event"
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -23,8 +24,8 @@ func TestHoldOf(t *testing.T) {
 		l := w.Locker(lockcore.Options{})
 		ids := map[string]bool{} // guarded by the key
 		note := func(ctx context.Context) string {
-			h, ok := lockcore.HoldOf(ctx, "k")
-			inner, _ := lockcore.Current(ctx)
+			h, ok := access.HoldOf(ctx, "k")
+			inner, _ := access.Current(ctx)
 			if !ok || h != inner || h.Key != "k" || h.Token <= 0 || h.Attempt != 1 || h.TookOver || !holdID.MatchString(h.ID()) {
 				t.Errorf("%+v with id %q, held %v; the innermost is %+v", h, h.ID(), ok, inner)
 			}
@@ -55,12 +56,12 @@ func TestHoldOf(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		if _, ok := lockcore.HoldOf(first.Context(), "other"); ok {
+		if _, ok := access.HoldOf(first.Context(), "other"); ok {
 			t.Error("HoldOf returns a hold of another key")
 		}
 		_ = first.Release(t.Context())
 		wg.Wait()
-		if _, ok := lockcore.HoldOf(first.Context(), "k"); ok {
+		if _, ok := access.HoldOf(first.Context(), "k"); ok {
 			t.Error("HoldOf returns a released hold")
 		}
 		if len(ids) != 6 {
@@ -82,8 +83,8 @@ func TestHoldOfEqualTokens(t *testing.T) {
 			t.Fatal(err)
 		}
 		two := w.Must(b.Acquire(t.Context(), "k", noWait)) // at the same virtual time, so the token is the same
-		h1, _ := lockcore.HoldOf(one.Context(), "k")
-		h2, _ := lockcore.HoldOf(two.Context(), "k")
+		h1, _ := access.HoldOf(one.Context(), "k")
+		h2, _ := access.HoldOf(two.Context(), "k")
 		if h1.Token != h2.Token || h1.ID() == h2.ID() {
 			t.Errorf("tokens %d and %d, ids %q and %q", h1.Token, h2.Token, h1.ID(), h2.ID())
 		}
@@ -115,7 +116,7 @@ func TestGrantedAt(t *testing.T) {
 		if d := second.GrantedAt().Sub(start); d != 2*time.Millisecond {
 			t.Errorf("the next hold began %v later, want 2ms", d)
 		}
-		if h, ok := lockcore.Current(second.Context()); !ok || !h.GrantedAt.Equal(second.GrantedAt()) {
+		if h, ok := access.Current(second.Context()); !ok || !h.GrantedAt.Equal(second.GrantedAt()) {
 			t.Errorf("Current: %+v, %v", h, ok)
 		}
 		_ = second.Release(t.Context())

@@ -3,7 +3,6 @@ package lockcore
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/event"
@@ -63,7 +62,7 @@ type Holding struct {
 	Queue    int           // processes in the remote queue
 	Revoked  bool          // Revoke was called: the hold is no longer renewed
 	Died     bool          // free exclusive key: its last holder died or called Abandon
-	Record   *Record       // done, with WithRecord
+	Record   *Record       // done
 
 	Weights int // shared: sum of the weights of the shares, including those that are cooling; too large while more than 800 expired shares are not removed
 	// Shares are the shares of a shared key that end first, at most 100.
@@ -85,13 +84,7 @@ type Share struct {
 	Cooling   bool          // it was released, and its weight counts for the rest of MinHold
 }
 
-// InspectOption is an option of Inspect.
-type InspectOption uint8
-
-// WithRecord makes Inspect return the record of a done key too, in the same round trip.
-const WithRecord InspectOption = 1
-
-// Inspect returns the state of a key, as the backend has it. It acquires nothing and changes
+// Inspect returns the state of a key, as the backend has it, and the record of a done key. It acquires nothing and changes
 // nothing. It reads from the primary, never from a replica. If no reply arrives, it sends the
 // command again, for at most 1 s.
 //
@@ -104,21 +97,17 @@ const WithRecord InspectOption = 1
 //   - ErrRecord if the data of the key cannot be read
 //   - ErrUnavailable, also after Close
 //   - [context.Cause] if ctx has ended before
-func (l *Locker) Inspect(ctx context.Context, kind event.Kind, key string, o ...InspectOption) (Holding, error) {
+func (l *Locker) Inspect(ctx context.Context, kind event.Kind, key string) (Holding, error) {
 	k, err := l.operatorKey(ctx, kind, key)
 	if err != nil {
 		return Holding{}, err
 	}
-	part := backend.NoRecord
-	if slices.Contains(o, WithRecord) {
-		part = backend.WholeRecord
-	}
-	s, err := l.backend.Inspect(ctx, &k, part)
+	s, err := l.backend.Inspect(ctx, &k, backend.WholeRecord)
 	if err != nil {
 		return Holding{}, unavailable(err)
 	}
 	h := holdingOf(&s)
-	if h.State == StateDone && part == backend.WholeRecord {
+	if h.State == StateDone {
 		h.Record = &Record{Data: s.Record, Attempt: h.Attempt}
 	}
 	return h, nil

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/event"
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -252,12 +253,12 @@ func TestLeaseNoReentry(t *testing.T) {
 		if _, _, err := l.Claim(once.Context(), "k", lockcore.Claim{}); !errors.Is(err, lockcore.ErrNested) {
 			t.Errorf("a nested claim of the same key: %v", err)
 		}
-		if _, ok := lockcore.HoldOf(lockcore.Detach(once.Context()), "k"); ok {
+		if _, ok := access.HoldOf(lockcore.Detach(once.Context()), "k"); ok {
 			t.Error("a detached ctx still has a token")
 		}
 		_ = once.Release(t.Context())
 		_ = le.Release(t.Context())
-		if _, ok := lockcore.HoldOf(le.Context(), "k"); ok {
+		if _, ok := access.HoldOf(le.Context(), "k"); ok {
 			t.Error("a released lease still has a token")
 		}
 	})

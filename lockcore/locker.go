@@ -206,7 +206,7 @@ func (l *Locker) Acquire(ctx context.Context, key string, t Terms) (*Lease, erro
 //	Release after that              ErrLost                    ErrLost
 //
 // [Lease.Extend] never shortens the lease, so the later end counts. Inspect returns such a lease
-// with Holding.Fixed. Because no renewal shows that its holder lives, ForceClear without EvenAlive
+// with Holding.Fixed. Because no renewal shows that its holder lives, ForceClear
 // returns ErrAlive. The errors are those of Acquire.
 func (l *Locker) AcquireFixed(ctx context.Context, key string, t Terms) (*Lease, error) {
 	return l.acquire(ctx, key, Limit{}, true, &t, nil)

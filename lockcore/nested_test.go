@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/event"
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
@@ -201,7 +202,7 @@ func TestNestedOverOtherKeys(t *testing.T) {
 			t.Errorf("a nested claim: %v", err)
 		}
 		for _, le := range []*lockcore.Lease{n.outer, inner, deep} {
-			if h, ok := lockcore.HoldOf(le.Context(), "k"); le != deep && (!ok || h.Token != n.outer.Token()) || le == deep && h.Token != once.Token() && h.Token != n.outer.Token() {
+			if h, ok := access.HoldOf(le.Context(), "k"); le != deep && (!ok || h.Token != n.outer.Token()) || le == deep && h.Token != once.Token() && h.Token != n.outer.Token() {
 				t.Errorf("token %d, held %v", h.Token, ok)
 			}
 		}
@@ -281,21 +282,21 @@ func TestNestedAfterRelease(t *testing.T) {
 		releaseAll(t, c)
 		releaseAll(t, n.enters("the call with the outer ctx", outer))
 		d := n.Must(n.l.Acquire(b.Context(), "k", noWait))
-		if _, ok := lockcore.HoldOf(a.Context(), "k"); !ok {
+		if _, ok := access.HoldOf(a.Context(), "k"); !ok {
 			t.Error("the hold has not ended, but HoldOf with the ctx of a returns none")
 		}
 		queued := n.call(context.WithoutCancel(n.outer.Context()), forever)
 		refused := n.call(n.outer.Context(), forever)
 		releaseAll(t, n.outer) // d continues; the other calls compete for the key
 		for name, ctx := range map[string]context.Context{"outer": n.outer.Context(), "a": a.Context(), "b": b.Context()} {
-			if _, ok := lockcore.HoldOf(ctx, "k"); ok {
+			if _, ok := access.HoldOf(ctx, "k"); ok {
 				t.Errorf("%s still has a token", name)
 			}
 			if _, err := n.l.Acquire(context.WithoutCancel(ctx), "k", noWait); !errors.Is(err, lockcore.ErrBusy) {
 				t.Errorf("a call with the ctx of %s: %v, want ErrBusy", name, err)
 			}
 		}
-		if _, ok := lockcore.HoldOf(d.Context(), "k"); !ok {
+		if _, ok := access.HoldOf(d.Context(), "k"); !ok {
 			t.Error("d has no token")
 		}
 		n.waits("the queued call", queued)

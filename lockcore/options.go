@@ -54,4 +54,3 @@ func checkPrefix(p string) error {
 	}
 	return nil
 }
-

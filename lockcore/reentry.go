@@ -2,9 +2,6 @@ package lockcore
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -96,41 +93,24 @@ func (e *entry) holds() bool {
 	return e.of.validLocked() && e.nearestOpenLocked() != nil
 }
 
-// Hold describes a hold that a ctx carries.
-type Hold struct {
-	Key       string
-	Token     int64     // see Lease.Token
-	GrantedAt time.Time // see Lease.GrantedAt
-	Attempt   int       // see Lease.Attempt
-	TookOver  bool      // see Lease.Abandoned
-	grant     *string   // id: a pointer, because the id is the secret of a ticket, and fmt must not print it
-}
-
-// ID returns 32 hexadecimal digits that name the hold. All calls under the hold, including nested
-// ones, have the same ID. All shares of a key that are held at the same time have the same ID and
-// fencing token. No other hold has that ID.
-//
-// A resource that stores the ID with the token can distinguish two holds with equal tokens. A
-// failover that loses a grant can cause equal tokens; see package fence. The ID is a digest and
-// gives no right to the key.
-func (h Hold) ID() string {
-	if h.grant == nil {
-		return ""
-	}
-	// The holds of a batch have the id of their grant in common, but differ in their tokens.
-	sum := sha256.Sum256([]byte("hold\n" + *h.grant + "\n" + strconv.FormatInt(h.Token, 10)))
-	return hex.EncodeToString(sum[:16])
-}
-
-// Current returns the innermost hold that ctx carries, of any Locker and kind of key. ok is false
-// if ctx carries no hold that is valid now. A hold that was released or lost is not valid.
-func Current(ctx context.Context) (h Hold, ok bool) {
-	for e := entryOf(ctx); e != nil; e = e.outer() {
+// Current is access.Current for a ctx that carries e.
+func (e *entry) Current() (access.Hold, bool) {
+	for ; e != nil; e = e.outer() {
 		if e.holds() {
 			return e.of.public(), true
 		}
 	}
-	return Hold{}, false
+	return access.Hold{}, false
+}
+
+// HoldOf is access.HoldOf for a ctx that carries e.
+func (e *entry) HoldOf(key string) (access.Hold, bool) {
+	for ; e != nil; e = e.outer() {
+		if e.of.grant.queue.key.Name == key && e.holds() {
+			return e.of.public(), true
+		}
+	}
+	return access.Hold{}, false
 }
 
 // BeforeWork is access.BeforeWork for a ctx that carries e.
@@ -156,29 +136,11 @@ func (e *entry) SkipMinHold() {
 	}
 }
 
-// HoldOf returns the hold of key that ctx carries, of any Locker and kind of key. ok is false if
-// ctx does not hold key now.
-func HoldOf(ctx context.Context, key string) (h Hold, ok bool) {
-	if h := validIn(ctx, key); h != nil {
-		return h.public(), true
-	}
-	return Hold{}, false
-}
-
-func (h *hold) public() Hold {
-	return Hold{
+func (h *hold) public() access.Hold {
+	return access.Hold{
 		Key: h.grant.queue.key.Name, Token: h.token, GrantedAt: h.serverGrantedAt(), Attempt: int(h.grant.attempt), TookOver: h.abandoned,
-		grant: h.grant.name(),
+		Grant: h.grant.name(),
 	}
-}
-
-func validIn(ctx context.Context, key string) *hold {
-	for e := entryOf(ctx); e != nil; e = e.outer() {
-		if e.of.grant.queue.key.Name == key && e.holds() {
-			return e.of
-		}
-	}
-	return nil
 }
 
 // Detach returns a ctx with the values of ctx but without its holds, cancellation and deadline. Use

@@ -111,17 +111,16 @@ func (le *Lease) Keep() time.Duration {
 	return le.h.grant.keep
 }
 
-// Ticket calls [Lease.Ticket] for the innermost hold of key that ctx carries, of any Locker and
-// kind of key. It returns an error if ctx carries none.
-func Ticket(ctx context.Context, key string, d time.Duration) (string, error) {
-	e := entryOf(ctx)
+// TicketOf returns Lease.Ticket of the innermost hold of key in a ctx that carries e, see
+// access.Ticket.
+func (e *entry) TicketOf(key string) func(context.Context, time.Duration) (string, error) {
 	for e != nil && e.of.grant.queue.key.Name != key {
 		e = e.outer()
 	}
 	if e == nil {
-		return "", fmt.Errorf("lockcore: Ticket: ctx does not hold %q", key)
+		return nil
 	}
-	return e.of.lease.Ticket(ctx, d)
+	return e.of.lease.Ticket
 }
 
 func (h *hold) hasNested() bool {

@@ -353,14 +353,14 @@ func TestTicketRefused(t *testing.T) {
 		wantErr(t, "Ticket of the nested lease", err, lockcore.ErrNested)
 		_, err = le.Ticket(t.Context(), time.Hour)
 		wantErr(t, "Ticket of the outer lease", err, lockcore.ErrNested)
-		_, err = lockcore.Ticket(nested.Context(), "k", time.Hour)
+		_, err = access.Ticket(nested.Context(), "k", time.Hour)
 		wantErr(t, "Ticket by the ctx", err, lockcore.ErrNested)
-		if _, err = lockcore.Ticket(le.Context(), "other", time.Hour); err == nil {
+		if _, err = access.Ticket(le.Context(), "other", time.Hour); err == nil {
 			t.Error("Ticket of a key that ctx does not hold returned no error")
 		}
 		ok(t, nested.Release(t.Context()))
 		ok(t, le.Context().Err())
-		if _, err := lockcore.Ticket(le.Context(), "k", time.Hour); err != nil {
+		if _, err := access.Ticket(le.Context(), "k", time.Hour); err != nil {
 			t.Errorf("Ticket after the nested run: %v", err)
 		}
 		var none *lockcore.Lease
@@ -458,7 +458,7 @@ func TestTicketCanary(t *testing.T) {
 		w, c := newWorld(t), new(ticketCanary)
 		l, faults, _ := w.Locker(lockcore.Options{Observer: c})
 		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
-		hold, _ := lockcore.Current(le.Context())
+		hold, _ := access.Current(le.Context())
 		c.add(hold)
 		c.add(le)
 		faults.SilenceReplies()

@@ -104,7 +104,7 @@ func (t *trial) failure() {
 	t.complete(again, time.Hour)
 	var h lockcore.Holding
 	err := t.replied(func() (err error) {
-		h, err = a.Inspect(t.ctx, event.KindOnce, key, lockcore.WithRecord)
+		h, err = a.Inspect(t.ctx, event.KindOnce, key)
 		return err
 	})
 	if err != nil || h.Record == nil || h.State != lockcore.StateDone || h.KeepLeft > time.Hour {

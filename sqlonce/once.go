@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/fence"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/idempotency"
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/internal/roundtrip"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -44,8 +45,8 @@ type Options struct {
 // bound.
 func (o Options) Validate() error {
 	var errs []error
-	if len(o.Fingerprint) > lockcore.MaxFingerprint {
-		errs = append(errs, fmt.Errorf("sqlonce: Options.Fingerprint is %d bytes long, must be at most %d", len(o.Fingerprint), lockcore.MaxFingerprint))
+	if len(o.Fingerprint) > access.MaxFingerprint {
+		errs = append(errs, fmt.Errorf("sqlonce: Options.Fingerprint is %d bytes long, must be at most %d", len(o.Fingerprint), access.MaxFingerprint))
 	}
 	if o.Codec != nil {
 		if err := (idempotency.Content{Ending: idempotency.Done, Codec: o.Codec.Name()}).Validate(); err != nil {

@@ -76,11 +76,11 @@ func (sh *shell) forceClear(ctx context.Context, l *lockcore.Locker, k keyed, o 
 	if err := sh.confirmHolder(k.Holder, *o.holder); err != nil {
 		return exitFailed, err
 	}
-	var options []lockcore.ForceOption
+	end := l.ForceClear
 	if *o.evenAlive {
-		options = append(options, lockcore.EvenAlive)
+		end = l.ForceClearEvenAlive
 	}
-	switch err := l.ForceClear(ctx, k.Kind, k.Key, k.Holding, options...); {
+	switch err := end(ctx, k.Kind, k.Key, k.Holding); {
 	case errors.Is(err, lockcore.ErrAlive):
 		return refuse("held, and its holder has renewed the lease or transferred the hold meanwhile, so it lives; see holdfast revoke, or pass -even-alive")
 	case errors.Is(err, lockcore.ErrChanged):

@@ -40,7 +40,7 @@ type keyed struct {
 // inspect returns the state of one key.
 func inspect(ctx context.Context, l *lockcore.Locker, kind event.Kind, key string, data bool) (k keyed, err error) {
 	k.Kind, k.Key = kind, key
-	if k.Holding, err = l.Inspect(ctx, kind, key, lockcore.WithRecord); k.Record != nil {
+	if k.Holding, err = l.Inspect(ctx, kind, key); k.Record != nil {
 		k.result = resultOf(k.Record.Data, data)
 	}
 	return k, err

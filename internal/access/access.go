@@ -4,10 +4,17 @@ package access
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
+
+// MaxFingerprint is the longest fingerprint of a lockcore.Claim, in bytes.
+const MaxFingerprint = 64
 
 // Of returns the hidden part of a *lockcore.Locker. Package lockcore sets it when it is initialized,
 // so that its users see no method of that kind.
@@ -26,33 +33,82 @@ type Locker struct {
 	// returns a ctx that ends with the Locker: when Close has no holds left, or stops waiting for
 	// them.
 	HandleParked func(handle func(backend.Key, Parked)) context.Context
-	// Interim stores an interim answer of a once key. ctx carries the hold, which lockcore.Ticket
-	// has ended. A call with WithInterim gets the answer until the run ends.
+	// Interim stores an interim answer of a once key. ctx carries the hold, which Ticket has ended. A call with WithInterim gets the answer until the run ends.
 	Interim func(ctx context.Context, key string, answer []byte) error
 }
 
 // HoldKey is the key of the value of a ctx that carries a hold.
 type HoldKey struct{}
 
-// hold is implemented by that value.
-type hold interface {
+// carried is implemented by that value. A nil value carries no hold.
+type carried interface {
+	Current() (Hold, bool)
+	HoldOf(key string) (Hold, bool)
+	TicketOf(key string) func(ctx context.Context, d time.Duration) (string, error) // nil: no hold of key
 	SkipMinHold()
 	BeforeWork() bool
+}
+
+// Hold describes a hold that a ctx carries, see guard.Hold.
+type Hold struct {
+	Key       string
+	Token     int64
+	GrantedAt time.Time
+	Attempt   int
+	TookOver  bool
+	Grant     *string // id: a pointer, because the id is the secret of a ticket, and fmt must not print it
+}
+
+// ID is guard.Hold.ID.
+func (h Hold) ID() string {
+	if h.Grant == nil {
+		return ""
+	}
+	// The holds of a batch have the id of their grant in common, but differ in their tokens.
+	sum := sha256.Sum256([]byte("hold\n" + *h.Grant + "\n" + strconv.FormatInt(h.Token, 10)))
+	return hex.EncodeToString(sum[:16])
+}
+
+// Current is guard.Current.
+func Current(ctx context.Context) (h Hold, ok bool) {
+	if c, carries := ctx.Value(HoldKey{}).(carried); carries {
+		return c.Current()
+	}
+	return Hold{}, false
+}
+
+// HoldOf returns the innermost valid hold of key that ctx carries, of any Locker and kind of key.
+func HoldOf(ctx context.Context, key string) (h Hold, ok bool) {
+	if c, carries := ctx.Value(HoldKey{}).(carried); carries {
+		return c.HoldOf(key)
+	}
+	return Hold{}, false
+}
+
+// Ticket calls lockcore.Lease.Ticket for the innermost hold of key that ctx carries, of any Locker
+// and kind of key. It returns an error if ctx carries none.
+func Ticket(ctx context.Context, key string, d time.Duration) (string, error) {
+	if c, carries := ctx.Value(HoldKey{}).(carried); carries {
+		if ticket := c.TicketOf(key); ticket != nil {
+			return ticket(ctx, d)
+		}
+	}
+	return "", fmt.Errorf("guard: Ticket: ctx does not hold %q", key)
 }
 
 // SkipMinHold makes the release of a lease start no cooldown. ctx is the Context of the lease, and
 // its handler did not run. For a nested lease SkipMinHold does nothing.
 func SkipMinHold(ctx context.Context) {
-	if h, ok := ctx.Value(HoldKey{}).(hold); ok {
-		h.SkipMinHold()
+	if c, ok := ctx.Value(HoldKey{}).(carried); ok {
+		c.SkipMinHold()
 	}
 }
 
 // BeforeWork reports whether ctx holds a key of any Locker, and no once key. Then the work of the
 // caller under a once key has not begun, and a wait would keep the held keys from other calls.
 func BeforeWork(ctx context.Context) bool {
-	h, ok := ctx.Value(HoldKey{}).(hold)
-	return ok && h.BeforeWork()
+	c, ok := ctx.Value(HoldKey{}).(carried)
+	return ok && c.BeforeWork()
 }
 
 type fixedKey struct{}

@@ -157,7 +157,7 @@ func Eventually(t *testing.T, what string, ok func() bool) {
 // InspectRecord returns the record of a once key, and its Holding without the record, which is
 // comparable.
 func InspectRecord(ctx context.Context, l *lockcore.Locker, key string) (h lockcore.Holding, rec *lockcore.Record, err error) {
-	h, err = l.Inspect(ctx, event.KindOnce, key, lockcore.WithRecord)
+	h, err = l.Inspect(ctx, event.KindOnce, key)
 	rec, h.Record = h.Record, nil
 	return h, rec, err
 }

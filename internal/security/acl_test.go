@@ -194,7 +194,7 @@ func force(ctx context.Context, a, b *lockcore.Locker) error {
 	}
 	h, err := b.Inspect(ctx, event.KindExclusive, "forced")
 	if err == nil {
-		err = b.ForceClear(ctx, event.KindExclusive, "forced", h, lockcore.EvenAlive)
+		err = b.ForceClearEvenAlive(ctx, event.KindExclusive, "forced", h)
 	}
 	if err != nil {
 		return errors.Join(err, le.Release(ctx))
@@ -223,7 +223,7 @@ func once(ctx context.Context, a, b *lockcore.Locker) error {
 		}
 	}
 	err = le.Complete(ctx, []byte("record"), time.Minute)
-	h, look := a.Inspect(ctx, event.KindOnce, "o", lockcore.WithRecord)
+	h, look := a.Inspect(ctx, event.KindOnce, "o")
 	if rec := h.Record; look == nil && (rec == nil || string(rec.Data) != "record") {
 		look = fmt.Errorf("looked at %v", rec)
 	}

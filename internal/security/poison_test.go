@@ -109,7 +109,7 @@ func (p *poisoned) force(h lockcore.Holding, kind event.Kind) {
 	if h.State != lockcore.StateHeld {
 		return
 	}
-	if err := p.b.ForceClear(p.Context(), kind, "k", h, lockcore.EvenAlive); !errors.Is(err, lockcore.ErrChanged) {
+	if err := p.b.ForceClearEvenAlive(p.Context(), kind, "k", h); !errors.Is(err, lockcore.ErrChanged) {
 		p.clean("force clear", err)
 	}
 }

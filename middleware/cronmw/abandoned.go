@@ -46,7 +46,7 @@ func (a *claim) reportAbandoned(ctx context.Context) {
 		}
 		at = before
 		t := Tick{Name: a.name, Time: at.In(a.zone)}
-		h, err := a.locks.Inspect(ctx, event.KindOnce, t.Key(), lockcore.WithRecord)
+		h, err := a.locks.Inspect(ctx, event.KindOnce, t.Key())
 		switch {
 		case err != nil:
 			return

@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/idempotency"
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -56,7 +57,7 @@ func (s *singleton) note(ctx context.Context, now time.Time) (time.Time, error) 
 	key := s.noteKey(now)
 	o := guard.OnceOptions{Keep: maxKeep, Terms: lockcore.Terms{Name: "cronmw"}}
 	r, err := guard.OnceValue(ctx, s.locks, key, o, func(ctx context.Context) (int64, error) {
-		h, _ := lockcore.HoldOf(ctx, key)
+		h, _ := access.HoldOf(ctx, key)
 		return h.GrantedAt.UnixMicro(), nil
 	})
 	return time.UnixMicro(r.Value), err

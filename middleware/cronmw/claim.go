@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -79,7 +80,7 @@ func (a *claim) ran() bool { return a.Outcome == Ran || a.Outcome == TookOver }
 func (a *claim) run(ctx context.Context) error {
 	a.quiet = a.beat(ctx)
 	defer a.quiet()
-	h, held := lockcore.HoldOf(ctx, a.Tick.Key())
+	h, held := access.HoldOf(ctx, a.Tick.Key())
 	a.token, a.repeated, a.tookOver = h.Token, h.Attempt > 1, h.TookOver
 	late := h.GrantedAt.Sub(a.Tick.Time)
 	switch {
@@ -215,7 +216,7 @@ func (a *claim) refuse(o Outcome, err error) error {
 // call calls fn. A panic becomes an error, so that the tick is recorded as failed. Otherwise each
 // instance would run it and panic.
 func (a *claim) call(ctx context.Context) (err error) {
-	if h, held := lockcore.HoldOf(ctx, a.Tick.OverlapKey()); held && a.late(h.GrantedAt) { // it waited too long for the overlap key
+	if h, held := access.HoldOf(ctx, a.Tick.OverlapKey()); held && a.late(h.GrantedAt) { // it waited too long for the overlap key
 		return a.refuse(Late, &LateError{By: h.GrantedAt.Sub(a.Tick.Time), Max: a.lateness(a.Tick.Time)})
 	}
 	if !a.begin() {

@@ -81,7 +81,7 @@ type Job struct {
 	// Overlap decides what happens to a tick while an earlier run continues. Default: Forbid.
 	Overlap Overlap
 	// MaxLateness is the longest time from a tick's time until it is granted, by the clock of
-	// Redis (lockcore.Hold.GrantedAt): 1 s to 7 days. Default: 5 min. A tick that is granted later
+	// Redis (guard.Hold.GrantedAt): 1 s to 7 days. Default: 5 min. A tick that is granted later
 	// does not run, see Late. fn begins a round trip after the grant.
 	//
 	//   - It does not apply to a standby that takes the tick over. For a standby that has waited

@@ -191,7 +191,7 @@ func (w *worker) exclusive(ctx context.Context, key string, terms lockcore.Terms
 // does that was stopped between its check and its write: the register has to refuse it.
 func (w *worker) hold(ctx context.Context, c *call, l line, stay time.Duration) {
 	l.At = time.Now().UnixNano() // before the check, so that a stop between the two is not a part of the hold
-	h, ok := lockcore.HoldOf(ctx, l.Key)
+	h, ok := access.HoldOf(ctx, l.Key)
 	if !ok {
 		return
 	}
@@ -201,7 +201,7 @@ func (w *worker) hold(ctx context.Context, c *call, l line, stay time.Duration) 
 	for end := time.Unix(0, l.At).Add(stay); ; {
 		time.Sleep(min(beat, time.Until(end)))
 		now := time.Now()
-		_, ok := lockcore.HoldOf(ctx, l.Key)
+		_, ok := access.HoldOf(ctx, l.Key)
 		if ok && now.Before(end) && w.over.Err() == nil {
 			w.write(line{Op: opValid, ID: l.ID, Valid: now.UnixNano()})
 			continue

@@ -344,7 +344,7 @@ func TestOnceGolden(t *testing.T) {
 		t.Error(err)
 	}
 	for key, want := range golden {
-		seen, err := locks.Inspect(t.Context(), event.KindOnce, key, lockcore.WithRecord)
+		seen, err := locks.Inspect(t.Context(), event.KindOnce, key)
 		if err != nil || seen.Record == nil || string(seen.Record.Data) != want {
 			t.Errorf("guard, %s: %+v, %v", key, seen.Record, err)
 		}
