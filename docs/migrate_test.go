@@ -3,7 +3,9 @@ package docs_test
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -61,8 +63,8 @@ func alone(ctx context.Context, p pod, account string, work func(context.Context
 	return guard.Exclusive(ctx, p.locks, "account:"+account, lockcore.Terms{Wait: time.Minute}, work)
 }
 
-// account is where the jobs of a test count.
-type account struct {
+// ledger is where the jobs of a test count.
+type ledger struct {
 	*testing.T
 	jobs     atomic.Int64 // that ran
 	inside   atomic.Int32 // jobs that run now
@@ -71,7 +73,7 @@ type account struct {
 
 // add adds 1 to the counter in Redis, with a read, a pause and a write, so that two overlapping
 // jobs lose an addition.
-func (a *account) add(ctx context.Context, rdb *redis.Client) error {
+func (a *ledger) add(ctx context.Context, rdb *redis.Client) error {
 	if a.inside.Add(1) > 1 {
 		a.overlaps.Add(1)
 	}
@@ -87,7 +89,7 @@ func (a *account) add(ctx context.Context, rdb *redis.Client) error {
 
 // serve runs one job after the other on a new pod until stop is called, which waits for the last
 // job.
-func (a *account) serve(server *locktest.Server, run version) (stop func()) {
+func (a *ledger) serve(server *locktest.Server, run version) (stop func()) {
 	p := pod{redis.NewClient(server.Options()), server.Locker(lockcore.Options{})}
 	a.Cleanup(func() { _ = p.rdb.Close() })
 	end, ended := make(chan struct{}), make(chan struct{})
@@ -118,7 +120,7 @@ func (a *account) serve(server *locktest.Server, run version) (stop func()) {
 // It returns the jobs that ran, the counter, and the jobs that began while another one ran.
 func deploy(t *testing.T, releases ...version) (jobs, counter, overlaps int64) {
 	t.Helper()
-	a, server := &account{T: t}, locktest.NewServer(t)
+	a, server := &ledger{T: t}, locktest.NewServer(t)
 	rdb := redis.NewClient(server.Options())
 	defer rdb.Close()
 	if err := rdb.Set(t.Context(), "counter", 0, 0).Err(); err != nil {
@@ -204,6 +206,43 @@ func storeAlone(ctx context.Context, p pod, order string, work func(context.Cont
 	return err
 }
 
+// markBefore stands for a worker that marks an order before it works under a lock: at most once.
+func markBefore(ctx context.Context, p pod, order string, work func(context.Context) error) error {
+	return oldLock(ctx, p.rdb, account(order), func(ctx context.Context) error {
+		first, err := p.rdb.SetNX(ctx, "captured:"+order, "", 24*time.Hour).Result()
+		if err != nil || !first {
+			return err
+		}
+		return work(ctx)
+	})
+}
+
+// markBoth is the first deploy: the old lock outside, the old mark inside of all guards.
+func markBoth(ctx context.Context, p pod, order string, work func(context.Context) error) error {
+	return both(ctx, p, account(order), func(ctx context.Context) error {
+		o := guard.OnceOptions{Mode: guard.AtMostOnce, Keep: 24 * time.Hour}
+		_, err := guard.Once(ctx, p.locks, "order:"+order, o, func(ctx context.Context) error {
+			first, err := p.rdb.SetNX(ctx, "captured:"+order, "", 24*time.Hour).Result()
+			if err != nil || !first {
+				return err // with !first a pod of the old release has marked it
+			}
+			return work(ctx)
+		})
+		return err
+	})
+}
+
+// markAlone is the second deploy: holdfast alone.
+func markAlone(ctx context.Context, p pod, order string, work func(context.Context) error) error {
+	return alone(ctx, p, account(order), func(ctx context.Context) error {
+		_, err := guard.Once(ctx, p.locks, "order:"+order, guard.OnceOptions{Mode: guard.AtMostOnce, Keep: 24 * time.Hour}, work)
+		return err
+	})
+}
+
+// account returns the account of an order.
+func account(order string) string { return order[:1] }
+
 // orders counts how often the work of each order ran.
 type orders struct {
 	*testing.T
@@ -270,6 +309,64 @@ func TestStoreTwoDeploys_incorrect(t *testing.T) {
 		o.deliver(storeAlone, 1)
 		if o.runs["1"] != 2 {
 			t.Errorf("the order ran %d times", o.runs["1"])
+		}
+	})
+}
+
+// A lock and a mark before the work: each order is delivered three times, to pods of two releases at
+// the same time. Its work runs once, and no two orders of an account overlap. A call that found its
+// account busy has marked nothing.
+func TestMarkTwoDeploys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := locktest.NewServer(t)
+		var inside [10]atomic.Int32 // for each account
+		var runs [100]atomic.Int32  // for each order
+		deliver := func(orders []int, releases ...version) {
+			var wg sync.WaitGroup
+			for _, run := range releases {
+				p := pod{redis.NewClient(server.Options()), server.Locker(lockcore.Options{})}
+				t.Cleanup(func() { _ = p.rdb.Close() })
+				for _, n := range orders {
+					wg.Go(func() {
+						err := run(t.Context(), p, strconv.Itoa(n), func(context.Context) error {
+							if inside[n/10].Add(1) > 1 {
+								t.Errorf("two orders of account %d at the same time", n/10)
+							}
+							defer inside[n/10].Add(-1)
+							runs[n].Add(1)
+							time.Sleep(10 * time.Millisecond)
+							return nil
+						})
+						if err != nil {
+							t.Error(err)
+						}
+					})
+				}
+			}
+			wg.Wait()
+		}
+		deliver([]int{10, 11, 12, 20, 21}, markBefore, markBoth, markBefore)
+		deliver([]int{11, 13, 14, 21, 22}, markBoth, markBoth, markBefore)
+		time.Sleep(25 * time.Hour) // the old marks have expired
+		deliver([]int{30, 31, 40}, markBoth, markAlone, markAlone)
+
+		p := pod{redis.NewClient(server.Options()), server.Locker(lockcore.Options{})}
+		defer p.rdb.Close()
+		release := locktest.Hold(t, p.locks, "account:5")
+		soon, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		work := func(context.Context) error { runs[50].Add(1); return nil }
+		if err := markBoth(soon, p, "50", work); !errors.Is(err, lockcore.ErrNotRun) {
+			t.Errorf("while the account is busy: %v", err)
+		}
+		release()
+		if err := markBoth(t.Context(), p, "50", work); err != nil {
+			t.Error(err)
+		}
+		for _, n := range []int{10, 11, 12, 13, 14, 20, 21, 22, 30, 31, 40, 50} {
+			if got := runs[n].Load(); got != 1 {
+				t.Errorf("order %d ran %d times", n, got)
+			}
 		}
 	})
 }

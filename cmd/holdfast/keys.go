@@ -116,16 +116,21 @@ func describe(out io.Writer, k keyed) error {
 		if k.Holder.Traceparent != "" {
 			line("trace", oneLine(k.Holder.Traceparent))
 		}
-		if k.State == lockcore.StateShared { // the holder is the one of the share that was granted last
+		switch k.State {
+		case lockcore.StateShared: // the holder is the one of the share that was granted last
 			line("shared for", age(k.HeldFor))
-		} else {
+		case lockcore.StateHeld:
 			line("for", age(k.HeldFor))
+		default:
+			line("began", age(k.HeldFor)+" ago")
 		}
 	}
 	switch {
 	case k.Remaining <= 0:
 	case k.State == lockcore.StateCooling:
 		line("free in", age(k.Remaining))
+	case k.Lease > 0:
+		line("lease left", age(k.Remaining)+" of "+age(k.Lease))
 	default:
 		line("lease left", age(k.Remaining))
 	}

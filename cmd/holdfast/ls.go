@@ -77,7 +77,7 @@ func (sh *shell) ls(ctx context.Context, args []string) (int, error) {
 		case cut:
 			fmt.Fprintf(sh.err, "there are more than %d: see -match and -max\n", *most)
 		case p.found() == 0:
-			fmt.Fprintln(sh.err, "no keys: no key is held or stored under this prefix and pattern (-prefix, -match)")
+			fmt.Fprintln(sh.err, "no keys: no key is held or stored under this prefix, pattern and kind (-prefix, -match, -once, -exclusive)")
 		}
 		return exitOK, nil
 	})

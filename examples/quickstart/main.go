@@ -12,13 +12,15 @@ import (
 
 func main() {
 	ctx := context.Background()
-	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{}) // keys of this process
+	// Keys of this process. For several processes: lockcore.New(rdb, lockcore.Options{}).
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer locks.Close(ctx)
 
-	// Alone: of all calls with the key account:42, one runs at a time.
+	// Alone: of all calls with the key account:42, one runs at a time. A call that
+	// waits longer than Terms.Wait (2 s) returns a *lockcore.BusyError.
 	transfer := func(context.Context) error {
 		fmt.Println("transferring")
 		return nil
