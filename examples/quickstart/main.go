@@ -12,7 +12,7 @@ import (
 
 func main() {
 	ctx := context.Background()
-	// Keys of this process. For several processes: lockcore.New(rdb, lockcore.Options{}).
+	// Keys of this process. With Redis: lockcore.New(rdb, lockcore.Options{}).
 	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
 		log.Fatal(err)
