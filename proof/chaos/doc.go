@@ -2,7 +2,7 @@
 // judges what they did. Run all of it, or one scenario, with
 //
 //	make campaign STAGES=chaos
-//	HOLDFAST_TEST_LEVEL=campaign go -C proof test ./chaos -v -run 'TestChaos/stops'
+//	HOLDFAST_TEST_LEVEL=campaign go -C proof test ./chaos -v -run 'TestChaos/^stops$'
 //
 // It has four parts:
 //

@@ -113,9 +113,10 @@ func (o *oracle) mayOverlap(at int64, lease time.Duration) bool {
 	return failed > 0 && (i == len(o.healed) || at <= o.healed[i]+int64(lease))
 }
 
-// judgeIdle checks that h was not granted late. since is the end of the holds before it.
+// judgeIdle checks that h was not granted late. since is the end of the holds before it. A process
+// that is stopped does not wait.
 func (o *oracle) judgeIdle(v *verdict, must rules, h *hold, since int64) {
-	since = max(since, h.called, latest(o.touched[h.key], h.seen), latest(o.healed, h.seen))
+	since = max(since, h.called, latest(o.touched[h.key], h.seen), latest(o.resumed[h.proc], h.seen), latest(o.healed, h.seen))
 	idle := time.Duration(h.seen - since)
 	limit := must.gap + beat
 	if idle > limit {

@@ -8,20 +8,21 @@ import (
 
 // The kinds of lines.
 const (
-	opReady   = "ready"   // the worker's calls begin
-	opHold    = "hold"    // a hold begins: a read of its register
-	opValid   = "valid"   // the hold is still valid
-	opEffect  = "effect"  // its last act: a write to the register; Valid is 0 if it was over before
-	opWaiting = "waiting" // a call waits for key
-	opGranted = "granted" // the Observer was notified that this process has the once key
-	opBegun   = "begun"   // the first act of a run of a once key
-	opEnded   = "ended"   // its last act
-	opGaveUp  = "gave up" // the run's ctx ended
-	opAnswer  = "answer"  // what a call of a once key got
-	opPoint   = "point"   // the worker is at the point of its order, and stops or dies now
-	opSlow    = "slow"    // a call took longer than usual, without its handler
-	opFault   = "fault"   // what must never happen
-	opReport  = "report"  // the counts of a worker that ends
+	opReady    = "ready"    // the worker's calls begin
+	opHold     = "hold"     // a hold begins: a read of its register
+	opValid    = "valid"    // the hold is still valid
+	opEffect   = "effect"   // its last act: a write to the register; Valid is 0 if it was over before
+	opWaiting  = "waiting"  // a call waits for key
+	opGranted  = "granted"  // the Observer was notified that this process has the once key
+	opBegun    = "begun"    // the first act of a run of a once key
+	opEnded    = "ended"    // its last act
+	opGaveUp   = "gave up"  // the run's ctx ended
+	opAnswer   = "answer"   // what a call of a once key got
+	opPoint    = "point"    // the worker is at the point of its order, and stops or dies now
+	opCanceled = "canceled" // the worker will not act on its order
+	opSlow     = "slow"     // a call took longer than usual, without its handler
+	opFault    = "fault"    // what must never happen
+	opReport   = "report"   // the counts of a worker that ends
 )
 
 // line is one line of the journal. All workers write to the same pipe, each line with a single

@@ -85,6 +85,11 @@ func TestJudgeHolds(t *testing.T) {
 			s.held("a", "k", 0, 1, 7, 1000, 1000, 1100)
 			s.held("b", "k", 0, 1, 8, 1050, 4500, 4600)
 		}},
+		"a key that is free while the process that waits is stopped": {tell: func(s story) {
+			s.resumed["b"] = []int64{ms(4400)}
+			s.held("a", "k", 0, 1, 7, 1000, 1000, 1100)
+			s.held("b", "k", 0, 1, 8, 1050, 4500, 4600)
+		}},
 		"a key that is free for the lease of a dead process": {tell: func(s story) {
 			s.deaths["a"] = &death{at: ms(2000), gone: ms(2001)}
 			s.read(line{Op: opHold, Proc: "a", Key: "k", ID: 1, Token: 7, Called: ms(1000), At: ms(1000)})

@@ -46,6 +46,7 @@ type oracle struct {
 	deaths    map[string]*death  // by process
 	disturbed map[string]bool    // processes that were stopped or cut off
 	touched   map[string][]int64 // times at which a process stopped or died at a point of the key
+	resumed   map[string][]int64 // times at which a process went on after a stop
 	blind     []int64            // times at which one stopped, died or went on at an unknown point
 	failed    []int64            // times at which servers failed,
 	healed    []int64            // and at which they served again
@@ -62,7 +63,7 @@ func newOracle(late func(from, to int64) time.Duration) *oracle {
 	return &oracle{
 		late: late, open: map[string]*hold{}, registers: map[string]*chaos.Register{}, rejected: map[string]int{}, since: map[string]int{},
 		heldBy: map[string]int{}, hotBy: map[string]int{}, answers: map[string][]answer{}, asked: map[string]int64{}, reports: map[string]map[string]int{}, points: map[string]line{},
-		ready: map[string]bool{}, deaths: map[string]*death{}, disturbed: map[string]bool{}, touched: map[string][]int64{},
+		ready: map[string]bool{}, deaths: map[string]*death{}, disturbed: map[string]bool{}, touched: map[string][]int64{}, resumed: map[string][]int64{},
 	}
 }
 
@@ -105,6 +106,8 @@ func (o *oracle) read(l line) {
 		o.runs = append(o.runs, l)
 	case opAnswer:
 		o.answers[l.Key] = append(o.answers[l.Key], answer{kind: l.Text, sent: l.Called, got: l.At, run: l.Run, sum: l.Sum, replayed: l.Replayed})
+	case opCanceled:
+		o.points[l.Proc] = l
 	case opPoint:
 		o.points[l.Proc] = l
 		if l.Key == "" {

@@ -43,15 +43,27 @@ type tripwire struct {
 	names resp.Names
 }
 
+// cancel is the line that cancels the order.
+const cancel = `"cancel"`
+
 // hear reads orders. A line that is no order ends a stop.
 func (t *tripwire) hear(in *bufio.Scanner) {
 	for in.Scan() {
 		o := new(order)
 		if json.Unmarshal(in.Bytes(), o) == nil && o.Point != "" {
+			select {
+			case <-t.goOn: // of the order before, which ended a stop at no point
+			default:
+			}
 			t.order.Store(o)
 			continue
 		}
-		t.order.Store(nil)
+		if pending := t.order.Swap(nil); in.Text() == cancel {
+			if pending != nil { // otherwise the worker is at its point, and act writes that
+				t.w.write(line{Op: opCanceled})
+			}
+			continue
+		}
 		select {
 		case t.goOn <- struct{}{}:
 		default: // it was stopped elsewhere
@@ -72,6 +84,9 @@ func (t *tripwire) act(o *order, key string) {
 	sig := syscall.SIGKILL
 	if o.Stop {
 		sig = syscall.SIGSTOP
+		if len(t.goOn) > 0 { // the test has stopped and resumed the process meanwhile, see slot.stop
+			return
+		}
 	}
 	t.w.write(line{Op: opPoint, Key: key, Text: o.Point})
 	_ = syscall.Kill(os.Getpid(), sig)

@@ -159,7 +159,7 @@ func (r *run) heal() {
 }
 
 // atPoint sends the order, and waits until the worker is at its point. It returns false if it does
-// not get there.
+// not get there: the order is canceled then, so that the worker does not act on it later.
 func (p *slot) atPoint(o order) bool {
 	text, err := json.Marshal(o)
 	if err != nil {
@@ -169,7 +169,15 @@ func (p *slot) atPoint(o order) bool {
 	before := p.r.points[p.name].At
 	p.r.mu.Unlock()
 	p.Tell(string(text))
-	return p.r.within(aimTime, func(r *oracle) bool { return r.points[p.name].At > before })
+	heard := func(r *oracle) bool { return r.points[p.name].At > before }
+	if !p.r.within(aimTime, heard) {
+		p.Tell(cancel)
+		p.r.within(aimTime, heard)
+	}
+	p.r.mu.Lock()
+	defer p.r.mu.Unlock()
+	last := p.r.points[p.name]
+	return last.At > before && last.Op == opPoint
 }
 
 // kill kills the worker at the point of o, or at once if the point is "" or is not reached in time.
@@ -213,9 +221,12 @@ func (p *slot) stop(o order, d time.Duration) {
 	}
 	p.Tell(`"go on"`)
 	p.Resume()
+	p.r.mu.Lock()
+	p.r.resumed[p.name] = append(p.r.resumed[p.name], process.Now())
+	p.r.mu.Unlock()
 }
 
-// cut cuts the worker off from the server for d.
+// cut cuts the worker off from the server for d. The judge accepts that its leases are lost.
 func (p *slot) cut(d time.Duration) {
 	p.note()
 	p.r.mu.Lock()

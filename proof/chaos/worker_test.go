@@ -45,7 +45,7 @@ type task struct {
 type load struct {
 	Hot    int    // exclusive holds of the key "hot", as short as possible
 	Any    int    // exclusive holds of a few keys, some with other terms, some canceled
-	Long   int    // exclusive holds for three leases, of keys that other workers hold too
+	Long   int    // exclusive holds for three leases, of keys that a worker shares with the two next to it
 	Shares int    // shared, limited and exclusive holds of a few keys
 	Once   int    // runs of once keys
 	Calm   bool   // the calls of Any all have the same terms, and pauses between them

@@ -160,6 +160,8 @@ func (p *process) wait(k *backend.Key, edit ...func(*backend.AcquireRequest)) *b
 	return r
 }
 
+// ending returns the release of the hold of r. token is the last one that the hold has used; the id of
+// r alone decides whether the release is its holder's.
 func ending(r *backend.AcquireRequest, token int64) *backend.ReleaseRequest {
 	return &backend.ReleaseRequest{Key: r.Key, ID: r.ID, Token: token, Retention: time.Minute, Share: r.Share}
 }

@@ -376,5 +376,19 @@ func sharedEnds() []rule {
 			s.a.release(false, ending(r, 0))
 			s.state(&s.job, backend.StateFree)
 		}),
+		fast("a share is not released as a hold alone, or the reverse", func(s *scene) {
+			r, g := s.a.hold(&s.job, reader) // its id is also that of the phase
+			alone := *r
+			alone.Share = backend.Share{}
+			s.a.release(false, ending(&alone, g.Token))
+			s.check(s.weights(&s.job, 1).Token == g.Token, "the share has changed")
+			s.a.endShare(r)
+			r, g = s.a.hold(&s.job)
+			share := *r
+			reader(&share)
+			s.a.release(false, ending(&share, g.Token))
+			s.check(s.state(&s.job, backend.StateHeld).Token == g.Token, "the hold has changed")
+			s.a.end(r, g.Token)
+		}),
 	}
 }
