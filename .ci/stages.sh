@@ -4,6 +4,7 @@
 tmp=$(mktemp -d)
 mkdir "$tmp/output"
 touch "$tmp/table"
+cpu_before=0
 
 # gotestsum runs go test and counts.
 go build -modfile=tools/go.mod -o "$tmp/gotestsum" gotest.tools/gotestsum
@@ -19,9 +20,14 @@ stage() {
   return "$code"
 }
 
-# note NAME BEGIN CODE COUNTS: adds a line to the table of the stages.
+# note NAME BEGIN CODE COUNTS: adds a line to the table of the stages. The CPU time is that of the processes that have ended
+# since the line before.
 note() {
-  local said="$((SECONDS - $2)) s"
+  local cpu said="$((SECONDS - $2)) s"
+  times >"$tmp/times"
+  cpu=$(awk 'NR == 2 { for (i = 1; i <= 2; i++) { split($i, t, /[ms]/); sum += t[1] * 60 + t[2] } printf "%d", sum }' "$tmp/times")
+  said+=", $((cpu - cpu_before)) s of CPU"
+  cpu_before=$cpu
   [ "$3" = 0 ] || said+=", FAILED"
   echo "== $1 took $said"
   printf '%-20s %s%s\n' "$1" "$said" "${4:+, $4}" >>"$tmp/table"
