@@ -77,7 +77,7 @@ var versions = []struct {
 	{"redis_version:7.2.4 server_name:valkey valkey_version:8.1.3", doctor.CodeLua, "Valkey 8.1.3"},
 	{"redis_version:7.2.4 server_name:valkey valkey_version:8.0.1", doctor.CodeLua, "Valkey 8.0.1"},
 	{"redis_version:7.2.4 server_name:valkey valkey_version:8.1.4", "", ""},
-	{"redis_version:7.2.4 server_name:valkey valkey_version:9.0.1", "", ""},
+	{"redis_version:7.2.4 server_name:valkey valkey_version:9.1.2", "", ""},
 	{"redis_version:unstable", "", ""},
 	{"redis_version:99999999999999999999.1.1", "", ""},
 }
@@ -138,16 +138,18 @@ func TestCheckClocks(t *testing.T) {
 	want(t, findings, doctor.CodeClockDrift, doctor.SeverityProblem, "advanced by")
 }
 
-// Check recognizes a Sentinel. Replies of any shape cause no panic.
+// Check recognizes a Sentinel of Redis and of Valkey. Replies of any shape cause no panic.
 func TestCheckStrangers(t *testing.T) {
 	testlevel.Full(t)
 	redistest.MoreRights(t)
 	t.Parallel()
-	sentinel := lies(t, map[string]func(any) any{
-		"INFO": func(any) any { return "redis_mode:sentinel\r\n" },
-		"TIME": func(any) any { return serverError("ERR unknown command 'TIME', with args beginning with: ") },
-	})
-	want(t, examine(t, sentinel, lockcore.Options{}), doctor.CodeSentinel, doctor.SeverityProblem, "Sentinel")
+	for _, info := range []string{"redis_mode:sentinel\r\n", "server_mode:sentinel\r\n"} {
+		sentinel := lies(t, map[string]func(any) any{
+			"INFO": func(any) any { return info },
+			"TIME": func(any) any { return serverError("ERR unknown command 'TIME', with args beginning with: ") },
+		})
+		want(t, examine(t, sentinel, lockcore.Options{}), doctor.CodeSentinel, doctor.SeverityProblem, "Sentinel")
+	}
 	for _, nonsense := range []any{nil, int64(7), "", ":::\r\n:", []any{}, []any{nil, []any{}}, []any{"a"}, map[any]any{}, map[any]any{1: nil, "timeout": []any{}}, true, 1.5} {
 		tell := map[string]func(any) any{}
 		for _, name := range []string{"INFO", "CONFIG", "TIME", "SLOWLOG", "PUBSUB", "CLUSTER", "EVAL", "ROLE"} {

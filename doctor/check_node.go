@@ -38,7 +38,7 @@ func (n *node) examine(ctx context.Context) {
 		return
 	}
 	n.readInfo(ctx)
-	if n.info["redis_mode"] == "sentinel" {
+	if n.mode() == "sentinel" {
 		n.say(codeSentinel, SeverityProblem, "this is a Sentinel, which keeps no keys",
 			"Nothing can be acquired here.", "Make the client with redis.NewFailoverClient and the name of the master.")
 		return

@@ -145,7 +145,7 @@ func (n *node) tryKind(ctx context.Context, kind backend.Kind) (refused []string
 }
 
 // refusals are the errors of an ACL. The first is for a client, the second for a script in Redis 6
-// and 7.0, the third for a script in Redis 8 and Valkey 8.
+// and 7.0, the third for a script in Redis 8 and Valkey.
 var refusals = []string{"NOPERM", "The user executing the script can't", "ACL failure in script"}
 
 func denied(err error) bool {

@@ -135,7 +135,7 @@ func (n *node) checkServer() {
 		name, v = "a server", "of unknown version"
 	}
 	seen := name + " " + v
-	if mode := n.info["redis_mode"]; mode != "" {
+	if mode := n.mode(); mode != "" {
 		seen += ", " + mode
 	}
 	if len(n.samples) > 0 {

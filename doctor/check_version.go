@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -26,6 +27,9 @@ func (n *node) product() (name, text string) {
 	}
 	return "Redis", n.info["redis_version"]
 }
+
+// mode returns standalone, sentinel or cluster. Valkey has its own name for that field too.
+func (n *node) mode() string { return cmp.Or(n.info["redis_mode"], n.info["server_mode"]) }
 
 func (n *node) checkVersion() {
 	name, text := n.product()
