@@ -48,3 +48,29 @@ func ExampleNoEffect() {
 	// 201, replayed: ""
 	// 201, replayed: "true"
 }
+
+// The provider did not answer, so nobody knows whether it was paid. The next request asks it.
+func ExampleUnknown() {
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
+	if err != nil {
+		panic(err)
+	}
+	defer locks.Close(context.Background())
+	tenant := func(*http.Request) (string, error) { return "acme", nil }
+	pay := httpmw.Idempotent(locks, tenant, httpmw.IdempotentOptions{})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, tookOver := guard.Attempt(r.Context(), httpmw.Key(r.Context())); tookOver {
+			w.WriteHeader(http.StatusCreated) // after it has asked the provider
+			return
+		}
+		httpmw.Unknown(r.Context())
+		w.WriteHeader(http.StatusGatewayTimeout)
+	}))
+	for range 2 {
+		r := httptest.NewRequestWithContext(context.Background(), "POST", "/payments", nil)
+		r.Header.Set(httpmw.HeaderKey, "payment-7")
+		w := httptest.NewRecorder()
+		pay.ServeHTTP(w, r)
+		fmt.Print(w.Code, " ")
+	}
+	// Output: 504 201
+}
