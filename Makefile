@@ -35,9 +35,9 @@ full: ## all tests of the library with the race detector, on real servers too; n
 	$(FULL) $(GOTEST) -count=1 ./internal/security
 
 .PHONY: servers
-servers: ## the tests on real servers once more: with the fewest rights, and on the redis-server named by REDIS_SERVER
-	env -u REDIS_SERVER HOLDFAST_TEST_ACL=1 HOLDFAST_TEST_REAL_ONLY=1 $(FULL) $(GOTEST) -count=1 ./lockcore ./internal/backend/redis ./doctor ./middleware/asynqmw ./middleware/cronmw ./fence
-	HOLDFAST_TEST_REAL_ONLY=1 $(FULL) $(GOTEST) -count=1 -parallel 8 ./lockcore ./internal/backend/... ./doctor ./locktest ./fence ./cmd/holdfast
+servers: ## the tests on real servers once more: with the fewest rights, on the redis-server named by REDIS_SERVER
+	HOLDFAST_TEST_ACL=1 HOLDFAST_TEST_REAL_ONLY=1 $(FULL) $(FEWER_GC) $(GOTEST) -count=1 -parallel 8 ./lockcore ./internal/backend/... ./doctor ./locktest ./fence ./cmd/holdfast ./middleware/asynqmw ./middleware/cronmw
+	$(FULL) $(GOTEST) -count=1 -parallel 8 -run Rights ./internal/security
 
 .PHONY: modules
 modules: ## all tests of the other modules; needs redis-server, PostgreSQL, PgBouncer, MariaDB and Prometheus

@@ -129,6 +129,7 @@ func TestRunFindsFlush(t *testing.T) {
 // A policy that evicts keys is a problem even while memory is free.
 func TestRunFindsEviction(t *testing.T) {
 	testlevel.Full(t)
+	redistest.MoreRights(t)
 	t.Parallel()
 	s := redistest.Real(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-random")
 	failsWith(t, locktest.RunChecks(t, s.Client(t), "doctor"), "doctor", "maxmemory-policy is allkeys-random")

@@ -62,6 +62,7 @@ const leastRights = "-@all +eval +evalsha +time +get +set +hget +hmget +hset +hd
 // Shows: P6
 func TestRunReal(t *testing.T) {
 	testlevel.Full(t)
+	redistest.MoreRights(t)
 	t.Parallel()
 	s := redistest.Real(t)
 	admin := s.Client(t)

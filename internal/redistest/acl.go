@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,23 +34,35 @@ const LeastUser = "holdfast"
 
 const leastPassword = "only-for-tests"
 
-func leastRights() bool {
+// all has the names of the running tests that have called MoreRights.
+var all sync.Map
+
+// MoreRights is for a test whose Lockers need more rights than [LeastUser] has: on servers that the
+// test and its subtests start afterwards, they have all rights.
+func MoreRights(tb testing.TB) {
+	tb.Helper()
+	all.Store(tb.Name(), nil)
+	tb.Cleanup(func() { all.Delete(tb.Name()) })
+}
+
+// leastRights reports whether the Lockers of a test have the fewest rights.
+func leastRights(test string) bool {
+	for more := true; more; {
+		if _, found := all.Load(test); found {
+			return false
+		}
+		i := strings.LastIndexByte(test, '/')
+		if more = i >= 0; more {
+			test = test[:i]
+		}
+	}
 	on, _ := strconv.ParseBool(os.Getenv("HOLDFAST_TEST_ACL"))
 	return on
 }
 
-// MoreRights skips a test that needs more rights than [LeastUser] has, if the Lockers of the tests
-// have that user.
-func MoreRights(tb testing.TB) {
-	tb.Helper()
-	if leastRights() {
-		tb.Skip("HOLDFAST_TEST_ACL is true, and this test needs more rights")
-	}
-}
-
-// addUser creates the user if HOLDFAST_TEST_ACL is true.
+// addUser creates the user if the Lockers of the test have the fewest rights.
 func (s *Server) addUser(ctx context.Context, c *redis.Client) error {
-	if !leastRights() {
+	if !leastRights(s.tb.Name()) {
 		return nil
 	}
 	args := []any{"ACL", "SETUSER", LeastUser, "reset", "on", ">" + leastPassword, "+wait", "+scan", "+info"} // +wait for ReplicaAcks, +scan and +info for List

@@ -89,6 +89,27 @@ func TestRealMissing(t *testing.T) {
 	}
 }
 
+// With HOLDFAST_TEST_ACL a server has the user with the fewest rights, unless its test or one around
+// it needs more.
+func TestMoreRights(t *testing.T) {
+	t.Setenv("HOLDFAST_TEST_ACL", "1")
+	users := func(want ...string) func(*testing.T) {
+		return func(t *testing.T) {
+			got, err := redistest.Real(t).Client(t).Do(t.Context(), "ACL", "USERS").StringSlice()
+			if err != nil || !slices.Equal(got, want) {
+				t.Errorf("the users are %q, %v; want %q", got, err, want)
+			}
+		}
+	}
+	t.Run("fewest", users("default", redistest.LeastUser))
+	t.Run("more", func(t *testing.T) {
+		redistest.MoreRights(t)
+		t.Run("inside", users("default"))
+		users("default")(t)
+	})
+	t.Run("more again", users("default", redistest.LeastUser))
+}
+
 // A server does not outlive a test process that was killed.
 func TestRealGuard(t *testing.T) {
 	if os.Getenv("REDISTEST_VICTIM") != "" {
