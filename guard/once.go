@@ -22,17 +22,17 @@ const (
 )
 
 // Mode decides what happens to an abandoned key. A key is abandoned if its run began and ended
-// without an outcome: its process died, its lease was lost, it panicked under AtMostOnce, it
-// returned [Unknown], or it was a takeover without a result.
+// without an outcome: its process died, its lease was lost, or the run panicked under AtMostOnce,
+// returned [Unknown], or was a takeover that recorded nothing.
 type Mode int
 
 const (
 	// AtLeastOnce takes an abandoned key over and runs the work again. Its effect may happen twice.
 	AtLeastOnce Mode = iota
 	// AtMostOnce returns a *lockcore.AbandonedError for an abandoned key. It does so until an
-	// operator clears the key (holdfast clear -once, or idempotency.Clear), or for Keep, at least
-	// 100 days, from the end of the run or the last such error. After that time the key is forgotten
-	// and runs again.
+	// operator clears the key (holdfast clear -once, or idempotency.Clear), or Keep (at least
+	// 100 days) has passed since the run or the last such error. After that time the key is
+	// forgotten and runs again.
 	//
 	//   - A failed run is recorded and replayed, unless its error is marked with NoEffect or Unknown.
 	//   - A nested guard's BusyError, and any other lockcore.ErrNotRun of it, is recorded as a
@@ -98,8 +98,8 @@ type OnceOptions struct {
 	ReportOnly bool
 	// Codec encodes the result of OnceValue. Default: [idempotency.JSON].
 	Codec idempotency.Codec
-	// MaxResult bounds the encoded result in bytes. A larger result leaves a tombstone: the key is
-	// done, and a replay returns ErrNoResult. Default: 256 KiB. At most 32 MiB.
+	// MaxResult bounds the encoded result in bytes. With a larger one the key is done without its
+	// result, and a replay returns ErrNoResult. Default: 256 KiB. At most 32 MiB.
 	MaxResult int
 }
 
@@ -164,9 +164,9 @@ type Result[T any] struct {
 	Value   T
 	Outcome Outcome
 	Attempt int // number of this run of the key, or of the run that was recorded, from 1
-	// Tombstone reports that the key is done without a stored result, because the result was too
-	// large or could not be encoded. Value is then zero if Outcome is Replayed.
-	Tombstone bool
+	// NotKept reports that the key is done without its result, because that was too large or could
+	// not be encoded. Value is then zero if Outcome is Replayed.
+	NotKept bool
 }
 
 // Once runs fn unless the key is done. If fn returns nil and that is recorded, no Once of the key
@@ -184,26 +184,31 @@ func Once(ctx context.Context, locks *lockcore.Locker, key string, o OnceOptions
 // fn runs, no other call runs the key. Other calls wait up to o.Terms.Wait and then fail with a
 // *lockcore.BusyError. A run costs two round trips, a replay one.
 //
-// The end of fn decides what happens to the key:
+// The end of fn decides what happens to the key. [Final], [NoEffect] and [Unknown] mark its error:
 //
-//   - fn returns nil: the result is recorded, and replayed for o.Keep. If Redis does not reply
-//     within 1 s, the record is stored asynchronously, see [lockcore.Lease.Complete].
-//   - fn returns an error: the key is released, and the next call runs. With AtMostOnce the error
-//     is recorded.
-//   - The result exceeds o.MaxResult: a tombstone is recorded. Later calls return ErrNoResult.
-//   - The result cannot be encoded, or a replay would not return it: a tombstone is recorded. The
-//     call returns the value with an error. Later calls return ErrNoResult.
-//   - fn returns [Final](err): the error is recorded. Later calls return a *[RecordedError] with
-//     its text.
-//   - fn returns [NoEffect](err): the key is released, even with AtMostOnce.
-//   - fn returns [Unknown](err): the key is abandoned. The next call takes it over, or with
-//     AtMostOnce is refused.
-//   - fn called [Ticket]: nothing is recorded. Outcome is Transferred.
-//   - fn panics or calls runtime.Goexit: the key is released, or with AtMostOnce abandoned. The
-//     panic continues.
+//	fn                                  AtLeastOnce              AtMostOnce
+//	returns nil                         the result is recorded   the result is recorded
+//	returns a result that is not kept   done without it          done without it
+//	returns an error                    released                 the error is recorded
+//	returns Final(err)                  the error is recorded    the error is recorded
+//	returns NoEffect(err)               released                 released
+//	returns Unknown(err)                abandoned                abandoned
+//	panics, or calls runtime.Goexit     released                 abandoned
+//	called Ticket                       transferred              transferred
 //
-// If this run was a takeover, a key that would be released is abandoned again: the effect of the
-// earlier run is still unknown. So the next run is a takeover too.
+// In this table:
+//
+//   - Recorded: for o.Keep calls return the result, or a *[RecordedError] with the text of the
+//     error. If Redis does not reply within 1 s, the record is stored asynchronously, see
+//     [lockcore.Lease.Complete].
+//   - Done without it: later calls return ErrNoResult. A result is not kept if it exceeds
+//     o.MaxResult. It is not kept either if it cannot be encoded, or if a replay would not return
+//     it. Then this call returns the value with an error.
+//   - Released: the next call runs. But a takeover abandons the key again, because the effect of the
+//     earlier run is still unknown. So the next run is a takeover too.
+//   - Abandoned: the next call takes the key over, or with AtMostOnce is refused.
+//   - Transferred: nothing is recorded, and Outcome is Transferred, see [Ticket].
+//   - A panic continues after that.
 //
 // Result.Outcome tells whether fn ran in this call, ran in this call after an abandoned run, or was
 // replayed. It does not tell whether fn succeeded.
@@ -253,7 +258,7 @@ func OnceValue[T any](ctx context.Context, locks *lockcore.Locker, key string, o
 		if differ(o.reported(), stored.fingerprint) { //planted:payload-differs
 			access.Of(locks).Report(ctx, event.PayloadDiffers{Name: o.Terms.Name, Key: key})
 		}
-		return Result[T]{Value: stored.value, Outcome: Replayed, Attempt: rec.Attempt, Tombstone: stored.tombstone}, stored.err
+		return Result[T]{Value: stored.value, Outcome: Replayed, Attempt: rec.Attempt, NotKept: stored.notKept}, stored.err
 	}
 	// A done key is replayed, whatever its type.
 	if err := roundtrip.Type[T](codec); err != nil { //planted:lossy-type-refused
@@ -341,7 +346,7 @@ func endOrTransferred[T any](ctx context.Context, lease *lockcore.Lease, o OnceO
 	if !lease.Transferred() {
 		return lost
 	}
-	res.Outcome, res.Tombstone = Transferred, false
+	res.Outcome, res.NotKept = Transferred, false
 	if *err == nil {
 		return nil
 	}
@@ -362,9 +367,9 @@ func end[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, res *
 		case encErr != nil:
 			// fn has succeeded. Without a record it would run again.
 			*err = errtext.Prefix(fmt.Sprintf("guard: encode result of %q", lease.Key()), encErr)
-			rec.Ending, res.Tombstone = idempotency.Tombstone, true
+			rec.Ending, res.NotKept = idempotency.NotKept, true
 		case len(data) > o.MaxResult:
-			rec.Ending, res.Tombstone = idempotency.Tombstone, true
+			rec.Ending, res.NotKept = idempotency.NotKept, true
 		default:
 			rec.Ending, rec.Codec, rec.Data = idempotency.Done, o.Codec.Name(), data
 		}
@@ -378,9 +383,9 @@ func end[T any](ctx context.Context, lease *lockcore.Lease, o OnceOptions, res *
 		return giveBack(ctx, lease)
 	}
 	b, encErr := rec.Encode()
-	if encErr != nil { // the record is invalid: a tombstone keeps the work from running again
+	if encErr != nil { // the record is invalid: without any the work would run again
 		*err = errtext.Join(*err, encErr)
-		b, _ = idempotency.Content{Ending: idempotency.Tombstone, Fingerprint: rec.Fingerprint}.Encode()
+		b, _ = idempotency.Content{Ending: idempotency.NotKept, Fingerprint: rec.Fingerprint}.Encode()
 	}
 	return lease.Complete(ctx, b, o.Keep)
 }
@@ -408,7 +413,7 @@ func encode(c idempotency.Codec, v any) (data []byte, err error) {
 type replay[T any] struct {
 	value       T
 	err         error
-	tombstone   bool
+	notKept     bool
 	fingerprint []byte
 }
 
@@ -421,8 +426,8 @@ func (r *replay[T]) decode(c idempotency.Codec, b []byte) error {
 	r.fingerprint = rec.Fingerprint
 	_, noValue := c.(nothing) // Once reads no value, so any codec may have written the record
 	switch {
-	case rec.Ending == idempotency.Tombstone:
-		r.tombstone = true
+	case rec.Ending == idempotency.NotKept:
+		r.notKept = true
 		if !noValue {
 			r.err = ErrNoResult
 		}

@@ -65,7 +65,7 @@ func TestOnceLossyValue(t *testing.T) {
 	type answer struct{ Receipt *lossy }
 	work := func(context.Context) (answer, error) { return answer{&lossy{"r", 7}}, nil }
 	res, err := guard.OnceValue(t.Context(), locks, "k", guard.OnceOptions{}, work)
-	if res.Outcome != guard.Ran || !res.Tombstone || res.Value.Receipt == nil || err == nil || !strings.Contains(err.Error(), "answer.Receipt.amount") {
+	if res.Outcome != guard.Ran || !res.NotKept || res.Value.Receipt == nil || err == nil || !strings.Contains(err.Error(), "answer.Receipt.amount") {
 		t.Errorf("got %+v and error %v", res, err)
 	}
 	if res, err := guard.OnceValue(t.Context(), locks, "k", guard.OnceOptions{}, work); res.Outcome != guard.Replayed || !errors.Is(err, guard.ErrNoResult) {

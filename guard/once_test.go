@@ -269,25 +269,25 @@ func TestOnceFingerprint(t *testing.T) {
 	})
 }
 
-// A result that is too large, or cannot be encoded, leaves a tombstone. The key is done and does
-// not run again.
+// A result that is too large, or cannot be encoded, is not kept. The key is done and does not run
+// again.
 // Shows: O9
-func TestOnceTombstone(t *testing.T) {
+func TestOnceNotKept(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		big := func(context.Context) (string, error) { return strings.Repeat("x", 300<<10), nil }
 		r, err := guard.OnceValue(t.Context(), f.locks, "big", guard.OnceOptions{}, big)
-		if err != nil || len(r.Value) != 300<<10 || !r.Tombstone || r.Outcome != guard.Ran {
+		if err != nil || len(r.Value) != 300<<10 || !r.NotKept || r.Outcome != guard.Ran {
 			t.Errorf("%d bytes, %+v, %v", len(r.Value), r.Outcome, err)
 		}
 		r, err = guard.OnceValue(t.Context(), f.other, "big", guard.OnceOptions{}, big)
-		if !errors.Is(err, guard.ErrNoResult) || errors.Is(err, lockcore.ErrNotRun) || r.Value != "" || !r.Tombstone || r.Outcome != guard.Replayed {
+		if !errors.Is(err, guard.ErrNoResult) || errors.Is(err, lockcore.ErrNotRun) || r.Value != "" || !r.NotKept || r.Outcome != guard.Replayed {
 			t.Errorf("%+v, %v", r, err)
 		}
 		odd := func(context.Context) (any, error) { return func() {}, nil }
 		if r, err := guard.OnceValue(t.Context(), f.locks, "odd", guard.OnceOptions{}, odd); err == nil || r.Outcome != guard.Ran {
 			t.Errorf("%v, %v", r.Outcome, err)
 		}
-		if r, err := guard.OnceValue(t.Context(), f.other, "odd", guard.OnceOptions{}, odd); !errors.Is(err, guard.ErrNoResult) || !r.Tombstone {
+		if r, err := guard.OnceValue(t.Context(), f.other, "odd", guard.OnceOptions{}, odd); !errors.Is(err, guard.ErrNoResult) || !r.NotKept {
 			t.Errorf("%v, %v", r.Outcome, err)
 		}
 		if out, err := guard.Once(t.Context(), f.other, "big", guard.OnceOptions{}, nothing); err != nil || out != guard.Replayed {
@@ -357,8 +357,8 @@ func TestOnceCodecPanics(t *testing.T) {
 }
 
 // With ReportOnly a done key replays a call with another fingerprint, and reports PayloadDiffers
-// each time. Records of final failures and tombstones are compared too. Records without a
-// fingerprint are not compared.
+// each time. Records of final failures and of results that were not kept are compared too. Records
+// without a fingerprint are not compared.
 // Shows: O7
 func TestOnceReportOnly(t *testing.T) {
 	type run struct {
@@ -372,11 +372,11 @@ func TestOnceReportOnly(t *testing.T) {
 		max  int
 		runs []run
 	}{
-		"done":      {nil, 0, []run{{"a", true, 0, false}, {"a", true, 0, false}, {"b", true, 1, false}, {"b", true, 2, false}, {"", true, 2, false}, {"b", false, 2, false}}},
-		"failed":    {guard.Final(errBoom), 0, []run{{"a", true, 0, false}, {"b", true, 1, false}}},
-		"tombstone": {nil, 1, []run{{"a", true, 0, false}, {"b", true, 1, false}}},
-		"refused":   {nil, 0, []run{{"a", false, 0, false}, {"b", true, 0, false}, {"b", false, 0, true}}},
-		"none":      {nil, 0, []run{{"", true, 0, false}, {"b", true, 0, false}}},
+		"done":     {nil, 0, []run{{"a", true, 0, false}, {"a", true, 0, false}, {"b", true, 1, false}, {"b", true, 2, false}, {"", true, 2, false}, {"b", false, 2, false}}},
+		"failed":   {guard.Final(errBoom), 0, []run{{"a", true, 0, false}, {"b", true, 1, false}}},
+		"not kept": {nil, 1, []run{{"a", true, 0, false}, {"b", true, 1, false}}},
+		"refused":  {nil, 0, []run{{"a", false, 0, false}, {"b", true, 0, false}, {"b", false, 0, true}}},
+		"none":     {nil, 0, []run{{"", true, 0, false}, {"b", true, 0, false}}},
 	} {
 		inBubble(t, func(t *testing.T, f *fixture) {
 			ran := 0

@@ -88,7 +88,7 @@ func TestTicketOnce(t *testing.T) {
 				}
 				return "of the giver", answer
 			})
-			if r.Outcome != guard.Transferred || r.Tombstone || !errors.Is(err, answer) {
+			if r.Outcome != guard.Transferred || r.NotKept || !errors.Is(err, answer) {
 				t.Errorf("%s: Once returns %+v, %v", name, r, err)
 			}
 			if _, err = guard.OnceValue(t.Context(), f.locks, key, o, giver); !errors.Is(err, lockcore.ErrBusy) {

@@ -67,6 +67,6 @@ func ExampleContent() {
 	once("final", guard.OnceOptions{}, func(context.Context) (string, error) { return "", guard.Final(errors.New("card expired")) })
 	// Output:
 	// small: done "" <nil>
-	// large: tombstone "" <nil>
+	// large: not kept "" <nil>
 	// final: failed "card expired" <nil>
 }

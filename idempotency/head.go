@@ -17,7 +17,7 @@ func Head(b []byte) (ending Ending, failure string, err error) {
 		return 0, "", fmt.Errorf("%w: %d bytes", ErrFormat, len(b))
 	}
 	ending = Ending(b[1])
-	if ending != Done && ending != Failed { // b contains all of a tombstone, so Decode has accepted it
+	if ending != Done && ending != Failed { // b contains all of such a record, so Decode has accepted it
 		return 0, "", fmt.Errorf("%w: ending %d", ErrFormat, b[1])
 	}
 	rest := b[min(3+int(b[2]), len(b)):]

@@ -18,7 +18,7 @@ func TestHead(t *testing.T) {
 		{Ending: idempotency.Failed, Data: []byte(long)},
 		{Ending: idempotency.Failed, Data: []byte("short")},
 		{Ending: idempotency.Failed, Data: []byte(long), Fingerprint: []byte("0123456789abcdef")},
-		{Ending: idempotency.Tombstone},
+		{Ending: idempotency.NotKept},
 	} {
 		b, err := r.Encode()
 		if err != nil {

@@ -57,7 +57,7 @@ func TestLookup(t *testing.T) {
 		},
 		"too large": {
 			fn: says("receipt", nil), o: guard.OnceOptions{MaxResult: 1}, state: lockcore.StateDone, kept: 22 * time.Hour,
-			want: idempotency.Content{Ending: idempotency.Tombstone, Data: []byte{}},
+			want: idempotency.Content{Ending: idempotency.NotKept, Data: []byte{}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// DefaultMaxResult is the default bound of an encoded result in bytes: 256 KiB. For a larger
-	// result a tombstone is recorded.
+	// DefaultMaxResult is the default bound of an encoded result in bytes: 256 KiB. A key with a
+	// larger result is done without it.
 	DefaultMaxResult = 256 << 10
 	maxRecord        = 64 << 20
 	maxCodecName     = 32
@@ -25,20 +25,20 @@ type Ending byte
 
 // The endings of a recorded run.
 const (
-	Done      Ending = 1 // with a result
-	Failed    Ending = 2 // with an error that is final; Data is its text
-	Tombstone Ending = 3 // done; the result was too large or could not be encoded, and is not stored
+	Done    Ending = 1 // with a result
+	Failed  Ending = 2 // with an error that is final; Data is its text
+	NotKept Ending = 3 // done; the result was too large or could not be encoded, and is not stored
 )
 
-// String returns the ending in one word.
+// String returns the ending in one or two words.
 func (e Ending) String() string {
 	switch e {
 	case Done:
 		return "done"
 	case Failed:
 		return "failed"
-	case Tombstone:
-		return "tombstone"
+	case NotKept:
+		return "not kept"
 	default:
 		return fmt.Sprintf("ending %d", byte(e))
 	}
@@ -48,7 +48,7 @@ func (e Ending) String() string {
 type Content struct {
 	Ending Ending
 	Codec  string // name of the codec that wrote Data; empty unless Ending is Done
-	Data   []byte // empty if Ending is Tombstone
+	Data   []byte // empty if Ending is NotKept
 	// Fingerprint is the fingerprint of the run, at most 64 bytes. It is empty unless the run had
 	// guard.OnceOptions.ReportOnly.
 	Fingerprint []byte
@@ -123,7 +123,7 @@ func (r Content) Validate() error {
 		if r.Codec == "" || len(r.Codec) > maxCodecName {
 			return fmt.Errorf("idempotency: codec name is %d bytes long, must be 1 to %d", len(r.Codec), maxCodecName)
 		}
-	case Failed, Tombstone:
+	case Failed, NotKept:
 		if r.Codec != "" {
 			return fmt.Errorf("idempotency: ending %d has codec %q, must have none", r.Ending, r.Codec)
 		}
@@ -138,8 +138,8 @@ func (r Content) Validate() error {
 	if len(r.Fingerprint) > maxFingerprint {
 		return fmt.Errorf("idempotency: fingerprint is %d bytes long, must be at most %d", len(r.Fingerprint), maxFingerprint)
 	}
-	if r.Ending == Tombstone && len(r.Data) > 0 {
-		return fmt.Errorf("idempotency: a tombstone has %d bytes of data, must have none", len(r.Data))
+	if r.Ending == NotKept && len(r.Data) > 0 {
+		return fmt.Errorf("idempotency: ending %d has %d bytes of data, must have none", r.Ending, len(r.Data))
 	}
 	if len(r.Data) > maxRecord {
 		return fmt.Errorf("idempotency: data is %d bytes long, must be at most %d", len(r.Data), maxRecord)

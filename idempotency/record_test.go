@@ -23,7 +23,7 @@ var golden = []struct {
 	{"done", "01 01 04 6a736f6e 02 7b7d", idempotency.Content{Ending: idempotency.Done, Codec: "json", Data: []byte("{}")}},
 	{"done without a result", "01 01 04 6e6f6e65 00", idempotency.Content{Ending: idempotency.Done, Codec: "none", Data: []byte{}}},
 	{"failed", "01 02 00 04 6f6f7073", idempotency.Content{Ending: idempotency.Failed, Data: []byte("oops")}},
-	{"tombstone", "01 03 00 00", idempotency.Content{Ending: idempotency.Tombstone, Data: []byte{}}},
+	{"not kept", "01 03 00 00", idempotency.Content{Ending: idempotency.NotKept, Data: []byte{}}},
 	{
 		"two bytes of length", "01 01 01 78 8001" + strings.Repeat("61", 128),
 		idempotency.Content{Ending: idempotency.Done, Codec: "x", Data: bytes.Repeat([]byte("a"), 128)},
@@ -33,7 +33,7 @@ var golden = []struct {
 		idempotency.Content{Ending: idempotency.Done, Codec: "bytes", Data: []byte("ok"), Fingerprint: []byte("fp")},
 	},
 	{"failed with a fingerprint", "02 02 00 01 66 04 6f6f7073", idempotency.Content{Ending: idempotency.Failed, Data: []byte("oops"), Fingerprint: []byte("f")}},
-	{"tombstone with a fingerprint", "02 03 00 01 66 00", idempotency.Content{Ending: idempotency.Tombstone, Data: []byte{}, Fingerprint: []byte("f")}},
+	{"not kept with a fingerprint", "02 03 00 01 66 00", idempotency.Content{Ending: idempotency.NotKept, Data: []byte{}, Fingerprint: []byte("f")}},
 }
 
 func fromHex(tb testing.TB, s string) []byte {
@@ -85,8 +85,8 @@ func TestBadRecordsDoNotDecode(t *testing.T) {
 		"a byte too few":          "010101610261",
 		"a byte too many":         "0101016100" + "61",
 		"huge length":             "01010161ffffffffffffffffff01",
-		"tombstone with data":     "0103000161",
-		"tombstone with a codec":  "0103016100",
+		"not kept with data":      "0103000161",
+		"not kept with a codec":   "0103016100",
 		"failed with a codec":     "010201610161",
 		"text":                    hex.EncodeToString([]byte(`{"state":"done"}`)),
 	} {
@@ -115,17 +115,17 @@ func TestCutAndLongRecordsDoNotDecode(t *testing.T) {
 
 func TestRecordsThatCannotBeEncoded(t *testing.T) {
 	for name, r := range map[string]idempotency.Content{
-		"long codec name":        {Ending: idempotency.Done, Codec: strings.Repeat("x", 33)},
-		"no codec name":          {Ending: idempotency.Done},
-		"codec name with a tab":  {Ending: idempotency.Done, Codec: "a\tb"},
-		"data":                   {Ending: idempotency.Done, Codec: "x", Data: make([]byte, 64<<20+1)},
-		"text":                   {Ending: idempotency.Failed, Data: make([]byte, 64<<20+1)},
-		"failed with a codec":    {Ending: idempotency.Failed, Codec: "x"},
-		"tombstone with a codec": {Ending: idempotency.Tombstone, Codec: "x"},
-		"tombstone with data":    {Ending: idempotency.Tombstone, Data: []byte("x")},
-		"long fingerprint":       {Ending: idempotency.Tombstone, Fingerprint: make([]byte, 65)},
-		"ending 0":               {},
-		"ending 4":               {Ending: 4},
+		"long codec name":       {Ending: idempotency.Done, Codec: strings.Repeat("x", 33)},
+		"no codec name":         {Ending: idempotency.Done},
+		"codec name with a tab": {Ending: idempotency.Done, Codec: "a\tb"},
+		"data":                  {Ending: idempotency.Done, Codec: "x", Data: make([]byte, 64<<20+1)},
+		"text":                  {Ending: idempotency.Failed, Data: make([]byte, 64<<20+1)},
+		"failed with a codec":   {Ending: idempotency.Failed, Codec: "x"},
+		"not kept with a codec": {Ending: idempotency.NotKept, Codec: "x"},
+		"not kept with data":    {Ending: idempotency.NotKept, Data: []byte("x")},
+		"long fingerprint":      {Ending: idempotency.NotKept, Fingerprint: make([]byte, 65)},
+		"ending 0":              {},
+		"ending 4":              {Ending: 4},
 	} {
 		if b, err := r.Encode(); err == nil {
 			t.Errorf("%s: %d bytes", name, len(b))
@@ -139,7 +139,7 @@ func TestRecordsRoundTrip(t *testing.T) {
 		if r.Ending == idempotency.Done {
 			r.Codec = rapid.StringMatching("[ -~]{1,32}").Draw(t, "codec")
 		}
-		if r.Ending != idempotency.Tombstone {
+		if r.Ending != idempotency.NotKept {
 			r.Data = append(r.Data, rapid.SliceOf(rapid.Byte()).Draw(t, "data")...)
 		}
 		if f := rapid.SliceOfN(rapid.Byte(), 0, 64).Draw(t, "fingerprint"); len(f) > 0 {

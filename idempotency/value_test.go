@@ -29,7 +29,7 @@ func TestValue(t *testing.T) {
 		"codec panics": {done, panics{json}, "nil pointer"},
 		"no codec":     {done, nil, "panicked"},
 		"failed":       {idempotency.Content{Ending: idempotency.Failed, Data: []byte(`"receipt"`)}, json, "failed"},
-		"tombstone":    {idempotency.Content{Ending: idempotency.Tombstone}, json, "tombstone"},
+		"not kept":     {idempotency.Content{Ending: idempotency.NotKept}, json, "not kept"},
 		"no record":    {idempotency.Content{}, json, "ending 0"},
 	} {
 		var got string
@@ -72,7 +72,7 @@ func TestFailure(t *testing.T) {
 
 func TestEndingString(t *testing.T) {
 	for want, s := range map[string]idempotency.Ending{
-		"done": idempotency.Done, "failed": idempotency.Failed, "tombstone": idempotency.Tombstone, "ending 9": 9,
+		"done": idempotency.Done, "failed": idempotency.Failed, "not kept": idempotency.NotKept, "ending 9": 9,
 	} {
 		if got := s.String(); got != want {
 			t.Errorf("%q, want %q", got, want)

@@ -34,8 +34,8 @@ type Options struct {
 	Fingerprint []byte
 	// Codec encodes the result of DoValue. Default: [idempotency.JSON].
 	Codec idempotency.Codec
-	// MaxResult bounds the encoded result in bytes. A larger result leaves a tombstone: the key is
-	// done, and a replay returns guard.ErrNoResult. In MySQL and MariaDB max_allowed_packet of
+	// MaxResult bounds the encoded result in bytes. With a larger one the key is done without its
+	// result, and a replay returns guard.ErrNoResult. In MySQL and MariaDB max_allowed_packet of
 	// server and driver must exceed twice MaxResult by 64 KiB. MariaDB has 16 MiB by default.
 	// Default: 256 KiB. At most 8,000,000.
 	MaxResult int
@@ -100,8 +100,8 @@ func Do(ctx context.Context, tx Tx, key string, o Options, fn func(context.Conte
 //     wait for its own caller. Such a call is detected through ctx, by key and dialect. So pass the
 //     ctx of fn on, and use another key for a second database of the same dialect.
 //   - The result cannot be encoded, or a replay would not return it, see guard.OnceValue: Outcome
-//     is Ran. DoValue returns the value and an error, and records a tombstone. Commit tx or roll it
-//     back.
+//     is Ran. DoValue returns the value and an error. Commit tx, and the key is done without its
+//     result, or roll it back.
 //
 // If fn does not run:
 //
@@ -196,8 +196,8 @@ func do[T any](ctx context.Context, tx Tx, key string, o Options, valued bool, f
 	if err != nil || !valued {
 		return res, err
 	}
-	record, tombstone, encErr := encode(o, res.Value)
-	res.Tombstone = tombstone
+	record, notKept, encErr := encode(o, res.Value)
+	res.NotKept = notKept
 	rows, err := tx.exec(ctx, c.statements.record, record, c.key, c.run[:])
 	switch {
 	case err != nil:
@@ -318,8 +318,8 @@ func replay[T any](res *guard.Result[T], key string, other *otherRow, o Options,
 	}
 	switch {
 	case err != nil:
-	case rec.Ending == idempotency.Tombstone:
-		res.Tombstone = true
+	case rec.Ending == idempotency.NotKept:
+		res.NotKept = true
 		if valued {
 			return guard.ErrNoResult
 		}
@@ -332,9 +332,9 @@ func replay[T any](res *guard.Result[T], key string, other *otherRow, o Options,
 	return nil
 }
 
-// encode returns the record of a result. A result that is too large or cannot be encoded leaves a
-// tombstone, because fn has succeeded.
-func encode[T any](o Options, v T) (record []byte, tombstone bool, err error) {
+// encode returns the record of a result. If the result is too large or cannot be encoded, the key is
+// done without it, because fn has succeeded.
+func encode[T any](o Options, v T) (record []byte, notKept bool, err error) {
 	data, err := encodeValue(o.Codec, v)
 	if err == nil && len(data) <= o.MaxResult {
 		err = roundtrip.Value(o.Codec, v, data)
@@ -347,7 +347,7 @@ func encode[T any](o Options, v T) (record []byte, tombstone bool, err error) {
 	if err != nil {
 		err = errtext.Prefix("sqlonce: encode the result", err)
 	}
-	record, _ = idempotency.Content{Ending: idempotency.Tombstone}.Encode()
+	record, _ = idempotency.Content{Ending: idempotency.NotKept}.Encode()
 	return record, true, err
 }
 

@@ -165,7 +165,7 @@ func headOf(head []byte) *result {
 		return &result{Outcome: badRecord}
 	case ending == idempotency.Failed:
 		return &result{Outcome: failed, Error: failure}
-	case ending == idempotency.Tombstone:
+	case ending == idempotency.NotKept:
 		return &result{Outcome: notKept}
 	}
 	return &result{Outcome: succeeded}

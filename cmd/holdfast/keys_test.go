@@ -264,7 +264,7 @@ func TestClearIsCompareAndClear(t *testing.T) {
 	in := &terminal{Reader: *strings.NewReader("yes\n"), before: func() {
 		lease, _, err := l.Claim(t.Context(), "payment:8", lockcore.Claim{})
 		ok(t, err)
-		record, err := idempotency.Content{Ending: idempotency.Tombstone}.Encode()
+		record, err := idempotency.Content{Ending: idempotency.NotKept}.Encode()
 		ok(t, err)
 		ok(t, lease.Complete(t.Context(), record, time.Hour))
 	}}

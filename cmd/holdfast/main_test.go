@@ -111,7 +111,7 @@ func furnish(t *testing.T, l *lockcore.Locker) *lockcore.Lease {
 	ok(t, err)
 	ok(t, done.Complete(ctx, record, time.Hour))
 	for key, r := range map[string]idempotency.Content{
-		"payment:5": {Ending: idempotency.Failed, Data: []byte("no such account \x1b[31m\u009b")}, "payment:6": {Ending: idempotency.Tombstone},
+		"payment:5": {Ending: idempotency.Failed, Data: []byte("no such account \x1b[31m\u009b")}, "payment:6": {Ending: idempotency.NotKept},
 	} {
 		l, _, err := l.Claim(ctx, key, lockcore.Claim{})
 		ok(t, err)

@@ -218,7 +218,7 @@ func (m *idempotent) replay(w http.ResponseWriter, r *http.Request, stored guard
 		return errtext.Wrap(lockcore.ErrRecord, err)
 	case err != nil && !errors.Is(err, guard.ErrNoResult):
 		return err
-	case stored.Tombstone || stored.Value.streamed:
+	case stored.NotKept || stored.Value.streamed:
 		return errDropped
 	}
 	w.Header().Set(HeaderReplayed, "true")

@@ -59,7 +59,7 @@ func TestLargeRefusalWithRetryAfter(t *testing.T) {
 	}
 }
 
-// Headers above the limit of a record leave a tombstone. The first response has all of them.
+// Headers above the limit of a record are not kept. The first response has all of them.
 func TestLargeHeadersAreNotKept(t *testing.T) {
 	f := guarded(t, httpmw.IdempotentOptions{MaxResponse: 1}, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Link", strings.Repeat("x", 70<<10))

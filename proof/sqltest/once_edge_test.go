@@ -497,13 +497,13 @@ type panickingCodec struct{ badCodec }
 
 func (panickingCodec) Encode(any) ([]byte, error) { panic("codec") }
 
-// A codec that panics leaves a tombstone, like one that returns an error.
+// The result of a codec that panics is not kept, like that of one that returns an error.
 func TestOncePanickingCodec(t *testing.T) {
 	onEach(t, func(t *testing.T, s *server) {
 		db := s.openEffects(t)
 		tx := begin(t.Context(), t, db, sql.LevelDefault)
 		res, err := sqlonce.DoValue(t.Context(), s.once(tx), "k", sqlonce.Options{Codec: panickingCodec{}}, func(context.Context) (int, error) { return 7, nil })
-		if err == nil || !strings.Contains(err.Error(), `codec "bad" panicked: codec`) || res.Outcome != guard.Ran || res.Value != 7 || !res.Tombstone {
+		if err == nil || !strings.Contains(err.Error(), `codec "bad" panicked: codec`) || res.Outcome != guard.Ran || res.Value != 7 || !res.NotKept {
 			t.Errorf("%+v, %v", res, err)
 		}
 		if err := tx.Commit(); err != nil {

@@ -163,7 +163,7 @@ func (s *server) value(ctx context.Context, db *sql.DB, key string, o sqlonce.Op
 
 func want(t *testing.T, what string, res guard.Result[receipt], err error, outcome guard.Outcome, v receipt) {
 	t.Helper()
-	if err != nil || res.Outcome != outcome || res.Value != v || res.Attempt != 1 || res.Tombstone {
+	if err != nil || res.Outcome != outcome || res.Value != v || res.Attempt != 1 || res.NotKept {
 		t.Errorf("%s: %+v, %v", what, res, err)
 	}
 }
@@ -387,7 +387,7 @@ func TestOnceRecord(t *testing.T) {
 			}
 		}
 		if out, err := s.do(t.Context(), db, nil, "large", nil); err != nil || out != guard.Replayed {
-			t.Errorf("Do of a tombstone: %v, %v", out, err)
+			t.Errorf("Do of a key whose result was not kept: %v, %v", out, err)
 		}
 		if _, err := s.do(t.Context(), db, nil, "do", nil); err != nil {
 			t.Error(err)
