@@ -119,7 +119,7 @@ func (le *Lease) Failed(err error) {
 }
 
 // Extend makes the lease end no sooner than d from now, 1 s to 1 h. It is for [Locker.AcquireFixed].
-// A renewed lease needs it only before something stops the process for longer than a lease. Errors:
+// A renewed lease needs Extend only if the process will stop for longer than the lease. Errors:
 //
 //   - ErrReleased, or why the lease ended early, if it has ended
 //   - ErrUnavailable if Redis did not reply within 1 s. Within that second Extend sends the command
@@ -160,8 +160,8 @@ func (le *Lease) Extend(ctx context.Context, d time.Duration) error {
 //
 // Release also works if ctx has ended, and takes at most 1 s. If no reply arrives, the Locker
 // retries the release asynchronously. The key is free at the end of the lease at the latest. A once
-// key then counts as abandoned until Redis gets the release, which is retried for an hour after the
-// lease, or until another call takes it over.
+// key then counts as abandoned until another call takes it over, or Redis gets the release. The
+// Locker retries that for an hour after the lease.
 //
 // After a takeover (see Abandoned) Release ends the mark of the earlier run too. If the effect of
 // that run is still unknown, call Abandon.

@@ -38,15 +38,15 @@ const (
 // holder releases, the next of them gets the key at once, without a command. This hand-off keeps
 // the lease. The new hold has the next token, its own ctx and its own MaxHold.
 //
-// A batch of hand-offs ends after 512 holds, or with the hold during which it becomes 5 ms old.
-// Then one script releases the key and requests it again. The next process gets the key, or this
-// one if no other process waits. A process in the remote queue waits for about one batch of each
-// process before it.
+// A batch of hand-offs ends after 512 holds, or with the hold that is running when the batch is 5 ms
+// old. Then one script releases the key and requests it again. The next process gets the key, or
+// this one if no other process waits. A process in the remote queue waits for about one batch of
+// each process before it.
 //
 // A lease is handed off only if the key is exclusive, and the lease is neither lost, extended nor
 // fixed. The next waiter must have the same Terms.Lease and the same Limit. Any other waiter gets
-// its own grant in its turn. A hold that lasts about 300 ms after a hand-off is published in Redis.
-// Until then Inspect returns an earlier hold of the batch.
+// its own grant in its turn. Redis learns of a handed-off hold after about 300 ms, if it lasts that
+// long. Until then Inspect returns an earlier hold of the batch.
 //
 // When a key of Claim is done, all its waiters get the record at once.
 //
@@ -200,7 +200,7 @@ func (l *Locker) Acquire(ctx context.Context, key string, t Terms) (*Lease, erro
 // planned time. The lease lasts for t.Lease (30 s by default). Its ctx ends before the key is free:
 //
 //	                                after the grant            after Extend(ctx, d)
-//	the ctx of the lease ends       t.Lease less 11 % + 5 ms   d less 11 % + 5 ms
+//	the ctx of the lease ends       t.Lease - 11 % - 5 ms      d - 11 % - 5 ms
 //	the key is free for others at   t.Lease                    d
 //	Release before that             the key is free at once    the key is free at once
 //	Release after that              ErrLost                    ErrLost
@@ -213,9 +213,9 @@ func (l *Locker) AcquireFixed(ctx context.Context, key string, t Terms) (*Lease,
 }
 
 // AcquireShare waits for a share of the key and returns a lease on it. Other calls of AcquireShare
-// can hold shares of the key at the same time, as n allows. A share is never held next to a hold of
-// the key alone, which [Locker.Acquire] returns. [Limit] has the rules of shares. Otherwise AcquireShare behaves as Acquire and returns its errors,
-// or an error of n.Validate.
+// can hold shares of the key at the same time, as n allows. A share is never held while a lease of
+// [Locker.Acquire] holds the key. [Limit] has the rules of shares. Otherwise AcquireShare behaves as
+// Acquire and returns its errors, or an error of n.Validate.
 func (l *Locker) AcquireShare(ctx context.Context, key string, n Limit, t Terms) (*Lease, error) {
 	return l.acquire(ctx, key, n, false, &t, n.Validate())
 }

@@ -20,8 +20,8 @@ const (
 	maxTicket = 24 * time.Hour                // the longest time within which a hold can be adopted
 )
 
-// Ticket hands the hold to the process that calls [Locker.Adopt] with the ticket within d. d is at
-// least the Lease of this lease and at most 24 h. Ticket sends one command and takes at most 1 s.
+// Ticket transfers the hold to the process that calls [Locker.Adopt] with the ticket within d. d is
+// at least the Lease of this lease and at most 24 h. Ticket sends one command and takes at most 1 s.
 //
 // When Ticket returns a ticket, this lease has ended without a release. Its ctx was canceled with
 // ErrReleased before that, so two valid holds never overlap. For work that goes on, such as to send
