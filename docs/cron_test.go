@@ -102,7 +102,7 @@ func scheduled(ctx context.Context, locks *lockcore.Locker, report func(context.
 	c.Start()
 	<-ctx.Done()
 	stopped := c.Stop()
-	err = locks.Close(context.Background()) // ends the waits as a standby, and after 30 s the running job's ctx
+	err = locks.Close(context.Background()) // ends standby waits at once, and the running job's ctx after 30 s
 	<-stopped.Done()
 	return err
 }

@@ -191,9 +191,9 @@ func shareText(s *lockcore.Share) string {
 }
 
 const revokeText = `%s is held by %s for %s.
-Revoking cancels that handler's ctx with the cause ErrRevoked: at once, or when the lease is a
-second old. The key is free when the handler has returned, or when its lease has expired (%s left),
-not before. A handler that ignores its ctx continues to run.
+Revoking cancels that handler's ctx with the cause ErrRevoked: at once, but not before the lease
+is a second old. The key is free when the handler has returned, or when its lease has expired
+(%s left), not before. A handler that ignores its ctx continues to run.
 `
 
 // revoke revokes the lease of a held key after a confirmation.

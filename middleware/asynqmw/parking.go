@@ -39,14 +39,10 @@ import (
 //     beyond the third if necessary. So tasks with MaxRetry(0) may still occupy all workers.
 //   - A parked task of [Exclusive] does not keep tasks of [Shared] out, unlike one that waits in
 //     its worker. If readers arrive without a pause, do not park the writers.
-//   - A parked task also comes back by itself, for example after the death of a holder. Its delay
-//     is a lease (or the rest of MinHold), plus the mean hold time of each task in front, plus up
-//     to a quarter of the sum. The rest of MinHold is at most 10 min in this sum, and so are all
-//     tasks in front together. A task with a deadline comes back before that deadline.
 //   - A task of [ExclusiveAll] is parked on the key that is busy. When it is woken, another of its
 //     keys may be busy. Then it gives up its place on the first key, and the next task of that key
 //     is woken. So a task with several keys that are often busy may be parked several times.
-//   - A key has at most 10,000 parked tasks. A further task gets the conflict as without parking.
+//   - A key has at most 10,000 parked tasks. A further task is handled as without parking.
 //   - The TTL of asynq.Unique continues while a task is parked. Choose a TTL that is longer than
 //     the wait.
 //   - If asynq finds no pending task, it looks again after TaskCheckInterval (1 s). If that is
@@ -55,15 +51,26 @@ import (
 //   - If asynq servers with different Redis servers share keys, each Redis needs its own
 //     Deployment. A server wakes only the tasks of its Deployment.
 //
-// A waking process runs a task only if the Inspector says that the task is in retry, with the error
-// of parking on this key. Between this lookup and the run the task may end, because it came back by
-// itself or another process woke it. If it has a Retention, asynq then delivers it again. So a
-// guard does not run a task that was parked on its key and completed less than 30 s ago, even if an
-// operator runs it by hand. The Observer gets event.RerunSkipped, and for asynq that is another
-// completion. The guard does not recognize such a task if the task waits for longer than 30 s in
-// its queue, if the Inspector does not reply within 100 ms, or if the guard's process has seen no
-// parked task of the key for 30 s. The task then runs again, but never together with another task
-// of its key. Use [Once] if a second run does harm.
+// A parked task also comes back by itself, for example after the death of a holder:
+//
+//	delay = (lease, or rest of MinHold) + mean hold × tasks in front, plus up to 25 %
+//
+// The rest of MinHold, and all tasks in front together, count for at most 10 min each. A task with a
+// deadline comes back before that deadline.
+//
+// A guard does not run a task that was parked on its key and completed less than 30 s ago, even if
+// an operator runs it by hand. The Observer gets event.RerunSkipped, and for asynq that is another
+// completion. The reason is a late wake. A process wakes a task only if the Inspector says that the
+// task is in retry, with the error of parking on this key. But before asynq runs it, the task may
+// come back by itself or by another process, and complete. If it has a Retention, asynq then
+// delivers it again. In three cases the guard does not recognize such a task:
+//
+//   - The task waits in its queue for longer than 30 s.
+//   - The Inspector does not reply within 100 ms.
+//   - The guard's process has seen no parked task of the key for 30 s.
+//
+// The task then runs again, but never together with another task of its key. Use [Once] if a second
+// run does harm.
 type Parking struct {
 	// Inspector finds and wakes parked tasks. It must use the Redis of the asynq server, and must
 	// stay open until the Lockers are closed. Required.

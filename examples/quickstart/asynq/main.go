@@ -30,7 +30,8 @@ func main() {
 
 	mux := asynq.NewServeMux()
 	mux.Handle("charge", alone(once(asynq.HandlerFunc(charge))))
-	c := asynqmw.Configure(asynq.Config{Concurrency: 10}) // busy: no retry is lost
+	// A busy key uses up no retry.
+	c := asynqmw.Configure(asynq.Config{Concurrency: 10})
 	err = asynq.NewServerFromRedisClient(rdb, c).Run(mux) // until Ctrl-C
 	log.Print("stopped: ", err)
 }

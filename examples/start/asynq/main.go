@@ -1,5 +1,5 @@
-// Command asynq is a worker to start from. It charges each payment once, and one payment of an
-// account at a time:
+// Command asynq is a worker to start from. It charges each payment once, and runs one charge at a
+// time for each account:
 //
 //	REDIS_ADDR=localhost:6379 go run ./examples/start/asynq
 //
