@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	semconv "go.opentelemetry.io/otel/semconv/v1.40.0"
 
 	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/lockcore"

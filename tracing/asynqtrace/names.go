@@ -1,6 +1,6 @@
 package asynqtrace
 
-import semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+import semconv "go.opentelemetry.io/otel/semconv/v1.40.0"
 
 // The attributes are those of OpenTelemetry's semantic conventions for messaging, which are not
 // stable, and two for asynq.
