@@ -5,8 +5,10 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -96,5 +98,34 @@ func TestPackageDocsAreShort(t *testing.T) {
 	}
 	if docs < 30 {
 		t.Errorf("only %d packages have documentation", docs)
+	}
+}
+
+// A program that imports only guard and lockcore, with go-redis, is raised to these modules and
+// versions, and to no other. A module that only another package needs, such as asynq or
+// OpenTelemetry, must not become a dependency of every program.
+func TestGuardNeedsFewModules(t *testing.T) {
+	t.Parallel()
+	few := []string{
+		"github.com/google/uuid",
+		"github.com/redis/go-redis/v9",
+		"github.com/cespare/xxhash/v2", "go.uber.org/atomic", "golang.org/x/sys", // of go-redis
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}}{{end}}{{end}}",
+		"./guard", "./lockcore", "github.com/redis/go-redis/v9")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	modules := slices.Sorted(strings.Lines(string(out)))
+	for _, module := range slices.Compact(modules) {
+		path, version, _ := strings.Cut(strings.TrimSpace(module), " ")
+		t.Logf("raised to %s %s", path, version)
+		if !slices.Contains(few, path) {
+			t.Errorf("guard needs one more module: %s", path)
+		}
+	}
+	if len(modules) == 0 {
+		t.Error("guard needs no module, not even go-redis")
 	}
 }
