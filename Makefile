@@ -34,6 +34,16 @@ full: ## all tests of the library with the race detector, on real servers too; n
 	$(FULL) $(FEWER_GC) $(GOTEST) -race -timeout 20m -p 1 -parallel 16 ./middleware/... # they wait for servers, within a second
 	$(FULL) $(GOTEST) -count=1 ./internal/security
 
+# Both ends of the range of versions are tested: go.mod has the oldest, which is what users are raised to.
+.PHONY: newest
+newest: ## the quick tests of what uses a dependency, at the newest versions, which are in newest.mod
+	$(FEWER_GC) $(GOTEST) -modfile=newest.mod ./cmd/holdfast ./doctor ./fence ./internal/backend/redis/... ./locktest ./middleware/asynqmw ./tracing/...
+
+.PHONY: move
+move: ## move newest.mod to the newest versions; each night does it
+	$(GO) get -modfile=newest.mod -u -t ./...
+	$(GO) mod tidy -modfile=newest.mod
+
 .PHONY: servers
 servers: ## the tests on real servers once more: with the fewest rights, on the redis-server named by REDIS_SERVER
 	HOLDFAST_TEST_ACL=1 HOLDFAST_TEST_REAL_ONLY=1 $(FULL) $(FEWER_GC) $(GOTEST) -count=1 -parallel 8 ./lockcore ./internal/backend/... ./doctor ./locktest ./fence ./cmd/holdfast ./middleware/asynqmw ./middleware/cronmw
@@ -48,12 +58,14 @@ modules: ## all tests of the other modules; needs redis-server, PostgreSQL, PgBo
 lint: ## check style, imports, go.mod and, if luacheck is there, the scripts, in every module; zero findings
 	$(GO) test -count=1 ./internal/backend/redis/scripts
 	set -e; for m in . tools $(MODULES); do (cd $$m && $(GO) mod tidy -diff); done
+	$(GO) mod tidy -modfile=newest.mod -diff
 	set -e; for m in . $(MODULES); do (cd $$m && $(TOOL) golangci-lint run ./...); done
 
 .PHONY: fmt
 fmt: ## format the code and tidy each go.mod as lint wants it
 	set -e; for m in . $(MODULES); do (cd $$m && $(TOOL) golangci-lint fmt ./...); done
 	set -e; for m in . tools $(MODULES); do (cd $$m && $(GO) mod tidy); done
+	$(GO) mod tidy -modfile=newest.mod
 
 EXAMPLES := worker cron stripes transfer
 
