@@ -35,22 +35,14 @@ full: ## all tests of the library with the race detector, on real servers too; n
 	$(FULL) $(GOTEST) -count=1 ./internal/security
 
 # Both ends of the range of versions are tested: go.mod has the oldest, which is what users are raised to.
-.PHONY: newest
-newest: ## the quick tests of what uses a dependency, at the newest versions, which are in newest.mod
-	$(FEWER_GC) $(GOTEST) -modfile=newest.mod ./cmd/holdfast ./doctor ./fence ./internal/backend/redis/... ./locktest ./middleware/asynqmw ./tracing/...
-
-.PHONY: move
-move: ## move newest.mod to the newest versions; each night does it
-	$(GO) get -modfile=newest.mod -u -t ./...
-	$(GO) mod tidy -modfile=newest.mod
-
 .PHONY: servers
 servers: ## the tests on real servers once more: with the fewest rights, on the redis-server named by REDIS_SERVER
 	HOLDFAST_TEST_ACL=1 HOLDFAST_TEST_REAL_ONLY=1 $(FULL) $(FEWER_GC) $(GOTEST) -count=1 -parallel 8 ./lockcore ./internal/backend/... ./doctor ./locktest ./fence ./cmd/holdfast ./middleware/asynqmw ./middleware/cronmw
 	$(FULL) $(GOTEST) -count=1 -parallel 8 -run Rights ./internal/security
 
 .PHONY: modules
-modules: ## all tests of the other modules; needs redis-server, PostgreSQL, PgBouncer, MariaDB and Prometheus
+modules: ## all tests of the other modules, and those of what uses a dependency at the newest versions (newest.mod); needs redis-server, PostgreSQL, PgBouncer, MariaDB and Prometheus
+	$(FEWER_GC) $(GOTEST) -modfile=newest.mod ./doctor ./internal/backend/redis/... ./locktest ./middleware/asynqmw ./tracing/...
 	set -e; for m in $(MODULES); do echo "-- $$m"; (cd $$m && $(FULL) $(FEWER_GC) $(GOTEST) -race -timeout 20m $$($(GO) list ./... | grep -v /proof/schedule)); done
 	cd proof && $(FULL) $(FEWER_GC) $(GOTEST) ./schedule
 
