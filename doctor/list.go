@@ -32,7 +32,7 @@ type ListOptions struct {
 	// character plain. A byte that is not printable ASCII, a space, a brace or a percent sign is
 	// three bytes there (%20), as in Redis. At most 512 bytes. Default: "*".
 	Match string
-	// Free also yields free exclusive keys whose last holder died, see Holding.Died.
+	// Free also yields free exclusive keys whose last hold was not released, see Holding.NotReleased.
 	Free bool
 	// RecordHeads fills Entry.RecordHead.
 	RecordHeads bool
@@ -117,7 +117,7 @@ func entryOf(e *backend.ListEntry) Entry {
 		Kind: event.Kind(e.Kind), Key: e.Name, RecordHead: e.Record,
 		Holding: lockcore.Holding{
 			State: lockcore.State(e.State), Holder: holderOf(e.Locker, e.Holder), GrantedAt: e.GrantedAt, HeldFor: e.HeldFor, Remaining: e.Remaining,
-			Lease: e.Lease, Fixed: e.State == backend.StateHeld && backend.ParseHolder(e.Holder).Unrenewed, Token: e.Token, Attempt: e.Attempt, KeepLeft: e.KeepLeft, Queue: e.Queue, Revoked: e.Revoked, Died: e.Died,
+			Lease: e.Lease, Fixed: e.State == backend.StateHeld && backend.ParseHolder(e.Holder).Unrenewed, Token: e.Token, Attempt: e.Attempt, KeepLeft: e.KeepLeft, Queue: e.Queue, Revoked: e.Revoked, NotReleased: e.Died,
 			Parked: e.Parked, ParkedFor: e.ParkedFor, OldestParked: e.OldestParked,
 			Weights: e.Weights, Shares: shares,
 		},

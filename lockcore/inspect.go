@@ -61,8 +61,10 @@ type Holding struct {
 	KeepLeft time.Duration // done, abandoned: how much longer that is remembered; otherwise 0
 	Queue    int           // processes in the remote queue
 	Revoked  bool          // Revoke was called: the hold is no longer renewed
-	Died     bool          // free exclusive key: its last holder died or called Abandon
-	Record   *Record       // done
+	// NotReleased: a free exclusive key, and its last hold ended without a release. Its holder died, or
+	// ignored the end of its ctx, or called Abandon.
+	NotReleased bool
+	Record      *Record // done
 
 	Weights int // shared: sum of the weights of the shares, including those that are cooling; too large while more than 800 expired shares are not removed
 	// Shares are the shares of a shared key that end first, at most 100.
@@ -117,7 +119,7 @@ func holdingOf(s *backend.Status) Holding {
 	h := Holding{
 		State: State(s.State), Holder: holderOf(s.Locker, s.Holder), GrantedAt: s.GrantedAt, HeldFor: s.HeldFor, Remaining: s.Remaining, Token: s.Token, Attempt: s.Attempt,
 		Lease: s.Lease, Fixed: fixed(s),
-		KeepLeft: s.KeepLeft, Queue: s.Queue, Revoked: s.Revoked, Died: s.Died, Parked: s.Parked, ParkedFor: s.ParkedFor, OldestParked: s.OldestParked,
+		KeepLeft: s.KeepLeft, Queue: s.Queue, Revoked: s.Revoked, NotReleased: s.Died, Parked: s.Parked, ParkedFor: s.ParkedFor, OldestParked: s.OldestParked,
 		Weights: s.Weights,
 	}
 	for _, b := range s.Shares {

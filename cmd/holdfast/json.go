@@ -24,7 +24,7 @@ type holding struct {
 	State       lockcore.State `json:"state"`
 	Result      *result        `json:"result,omitempty"` // only of a done key
 	Revoked     bool           `json:"revoked"`
-	HolderDied  bool           `json:"holder_died"`
+	NotReleased bool           `json:"not_released"`
 	Holder      *person        `json:"holder,omitempty"`
 	HeldForMS   int64          `json:"held_for_ms"`
 	RemainingMS int64          `json:"remaining_ms"`
@@ -74,7 +74,7 @@ type result struct {
 
 func (k *keyed) json() holding {
 	h := holding{
-		Kind: k.Kind.String(), Key: k.Key, State: k.State, Result: k.result, Revoked: k.Revoked, HolderDied: k.Died, Token: k.Token, Attempt: k.Attempt, Queue: k.Queue,
+		Kind: k.Kind.String(), Key: k.Key, State: k.State, Result: k.result, Revoked: k.Revoked, NotReleased: k.NotReleased, Token: k.Token, Attempt: k.Attempt, Queue: k.Queue,
 		HeldForMS: k.HeldFor.Milliseconds(), RemainingMS: k.Remaining.Milliseconds(), LeaseMS: k.Lease.Milliseconds(), Fixed: k.Fixed, KeepLeftMS: k.KeepLeft.Milliseconds(),
 		Parked: k.Parked, ParkedForMS: k.ParkedFor.Milliseconds(),
 	}

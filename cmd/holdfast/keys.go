@@ -67,7 +67,7 @@ func (sh *shell) show(ctx context.Context, args []string) (int, error) {
 	}
 	return sh.with(t, func(l *lockcore.Locker) (int, error) {
 		var known []keyed
-		code, hint := exitProblem, "is that the right key and prefix (-prefix)?"
+		code, hint := exitProblem, "; is that the right key and prefix (-prefix)? holdfast ls lists the keys"
 		for _, kind := range kinds {
 			k, err := inspect(ctx, l, kind, f.Arg(0), *data)
 			if err != nil {
@@ -76,11 +76,13 @@ func (sh *shell) show(ctx context.Context, args []string) (int, error) {
 			if k.State != lockcore.StateFree {
 				code = exitOK
 			}
-			if k.State != lockcore.StateFree || k.Died || k.Token != 0 || k.Queue > 0 || k.Parked > 0 {
-				known = append(known, k)
+			if k.State != lockcore.StateFree || k.NotReleased || k.Token != 0 || k.Queue > 0 || k.Parked > 0 {
+				known, hint = append(known, k), ""
 			}
-			if k.Parked > 0 {
-				hint = "it has parked tasks: holdfast wake wakes them"
+		}
+		for i := range known {
+			if known[i].Parked > 0 {
+				hint = "; it has parked tasks: holdfast wake wakes them"
 			}
 		}
 		if *asJSON {
@@ -95,7 +97,7 @@ func (sh *shell) show(ctx context.Context, args []string) (int, error) {
 			}
 		}
 		if code == exitProblem {
-			fmt.Fprintf(sh.err, "%s is free; %s\n", oneLine(f.Arg(0)), hint)
+			fmt.Fprintf(sh.err, "%s is free%s\n", oneLine(f.Arg(0)), hint)
 		}
 		return code, nil
 	})
@@ -108,7 +110,7 @@ func describe(out io.Writer, k keyed) error {
 	line("key", oneLine(k.Key))
 	line("kind", k.Kind)
 	line("state", state(k))
-	if k.State != lockcore.StateFree || k.Died {
+	if k.State != lockcore.StateFree || k.NotReleased {
 		line("holder", holder(k.Holder))
 		if k.Holder.Locker != "" {
 			line("locker", oneLine(k.Holder.Locker))
@@ -326,8 +328,8 @@ func state(k keyed) string {
 		return fmt.Sprintf("shared (%s), revoked", weights(k))
 	case k.State == lockcore.StateShared:
 		return fmt.Sprintf("shared (%s)", weights(k))
-	case k.State == lockcore.StateFree && k.Died:
-		return "free (last holder died; it began " + age(k.HeldFor) + " ago)"
+	case k.State == lockcore.StateFree && k.NotReleased:
+		return "free (last hold was not released; it began " + age(k.HeldFor) + " ago)"
 	case k.State == lockcore.StateDone && k.result != nil:
 		switch k.result.Outcome {
 		case succeeded:

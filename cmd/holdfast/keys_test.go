@@ -39,16 +39,16 @@ func TestDeadHolder(t *testing.T) {
 	s := redistest.Real(t)
 	died(t, s, "account:1")
 	h, err := locker(t, s.Client(t), "").Inspect(t.Context(), event.KindExclusive, "account:1")
-	if err != nil || h.State != lockcore.StateFree || !h.Died || h.Holder.Host == "" {
+	if err != nil || h.State != lockcore.StateFree || !h.NotReleased || h.Holder.Host == "" {
 		t.Errorf("Inspect: %+v, %v", h, err)
 	}
 	if code, out, errs := (call{}).run(t, "ls", "-redis", s.Addr()); code != exitOK || out != "" || !strings.Contains(errs, "no keys") {
 		t.Errorf("ls: %d %q %q", code, out, errs)
 	}
-	if code, out, _ := (call{}).run(t, "ls", "-redis", s.Addr(), "-all"); code != exitOK || !strings.Contains(out, "free (last holder died") || strings.Contains(out, "23h") {
+	if code, out, _ := (call{}).run(t, "ls", "-redis", s.Addr(), "-all"); code != exitOK || !strings.Contains(out, "free (last hold was not released") || strings.Contains(out, "23h") {
 		t.Errorf("ls -all: %d %q", code, out)
 	}
-	if code, out, errs := (call{}).run(t, "show", "-redis", s.Addr(), "account:1"); code != exitProblem || !strings.Contains(out, "free (last holder died") || !strings.Contains(errs, "is free") {
+	if code, out, errs := (call{}).run(t, "show", "-redis", s.Addr(), "account:1"); code != exitProblem || !strings.Contains(out, "free (last hold was not released") || !strings.Contains(errs, "is free") {
 		t.Errorf("show: %d %q %q", code, out, errs)
 	}
 }

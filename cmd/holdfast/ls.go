@@ -29,7 +29,7 @@ func (sh *shell) ls(ctx context.Context, args []string) (int, error) {
 	match := f.String("match", "*", "glob `pattern` of the key: *, ?, [a-z]")
 	once := f.Bool("once", false, "only keys of Once")
 	exclusive := f.Bool("exclusive", false, "only keys of Exclusive")
-	all := f.Bool("all", false, "also list free keys of Exclusive whose last holder died")
+	all := f.Bool("all", false, "also list free keys of Exclusive whose last hold was not released")
 	most := f.Int("max", listPage, "print no more than this many")
 	limit := durationFlag(f, "timeout", time.Minute, "stop after this `duration`, and print what was found")
 	asJSON := f.Bool("json", false, "print JSON")
