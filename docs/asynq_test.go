@@ -176,7 +176,7 @@ func TestParkingOfThePage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inspector := asynq.NewInspectorFromRedisClient(rdb) // stays open until locks.Close has returned
+	inspector := asynq.NewInspectorFromRedisClient(rdb) // close it after locks.Close
 	cfg := asynqmw.ConfigureParking(asynq.Config{Concurrency: 10, TaskCheckInterval: 100 * time.Millisecond},
 		asynqmw.Parking{Inspector: inspector})
 	cfg.LogLevel = asynq.FatalLevel

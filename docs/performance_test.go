@@ -2,6 +2,7 @@ package docs_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"runtime"
 	"strings"
@@ -184,9 +185,22 @@ func TestMemoryOfThePage(t *testing.T) {
 }
 
 // A Locker has the connections and goroutines that the page states. Calls that follow each other
-// share one connection of each pool.
+// share one connection of each pool. If a reply takes longer than 200 ms, the Locker looks for the
+// server on a new connection, so on a busy machine only one of ten rounds has to show the numbers.
 // Shows: C1, C3
 func TestConnectionsOfThePage(t *testing.T) {
+	var wrong []string
+	for range 10 {
+		if wrong = connectionsOfThePage(t); wrong == nil {
+			return
+		}
+	}
+	t.Errorf("%q", wrong)
+}
+
+// connectionsOfThePage returns what differs from the page.
+func connectionsOfThePage(t *testing.T) (wrong []string) {
+	t.Helper()
 	srv := redistest.Real(t)
 	admin := srv.Client(t)
 	connections := func() int {
@@ -204,13 +218,15 @@ func TestConnectionsOfThePage(t *testing.T) {
 	defer func() { _ = locks.Close(context.Background()) }()
 	check := func(when string, conns, gos int) {
 		t.Helper()
-		until(t, when, func() bool { return connections()-before >= conns && runtime.NumGoroutine()-goroutines <= gos })
+		for end := time.Now().Add(5 * time.Second); time.Now().Before(end) && (connections()-before < conns || runtime.NumGoroutine()-goroutines > gos); {
+			time.Sleep(time.Millisecond)
+		}
 		time.Sleep(50 * time.Millisecond) // by then a superfluous connection or goroutine would exist
 		if got := connections() - before; got != conns {
-			t.Errorf("%s: %d connections, want %d", when, got, conns)
+			wrong = append(wrong, fmt.Sprintf("%s: %d connections, want %d", when, got, conns))
 		}
 		if got := runtime.NumGoroutine() - goroutines; got > gos {
-			t.Errorf("%s: %d goroutines, want at most %d", when, got, gos)
+			wrong = append(wrong, fmt.Sprintf("%s: %d goroutines, want at most %d", when, got, gos))
 		}
 	}
 	check("new", 0, 0)
@@ -231,4 +247,5 @@ func TestConnectionsOfThePage(t *testing.T) {
 	check("while a call waits", 4, 4+1) // 1 is the caller
 	release(t, lease)
 	<-done
+	return wrong
 }
