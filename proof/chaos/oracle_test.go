@@ -47,7 +47,7 @@ type oracle struct {
 	disturbed map[string]bool    // processes that were stopped or cut off
 	touched   map[string][]int64 // times at which a process stopped or died at a point of the key
 	resumed   map[string][]int64 // times at which a process went on after a stop
-	blind     []int64            // times at which one stopped, died or went on at an unknown point
+	blind     []int64            // times at which one stopped, died or went on: it may have just acquired a key, in no line
 	failed    []int64            // times at which servers failed,
 	healed    []int64            // and at which they served again
 }

@@ -186,10 +186,10 @@ func (p *slot) kill(o order) (at int64) {
 	d := &death{}
 	reached := o.Point != "" && p.atPoint(o)
 	p.r.mu.Lock()
-	if d.at = process.Now(); reached {
+	d.at = process.Now()
+	p.r.blind = append(p.r.blind, d.at)
+	if reached {
 		d.at, d.point = p.r.points[p.name].At, o.Point
-	} else {
-		p.r.blind = append(p.r.blind, d.at)
 	}
 	p.r.deaths[p.name] = d
 	p.r.mu.Unlock()
@@ -208,17 +208,15 @@ func (p *slot) kill(o order) (at int64) {
 func (p *slot) stop(o order, d time.Duration) {
 	o.Stop = true
 	reached := o.Point != "" && p.atPoint(o)
+	p.note()
 	if !reached {
-		p.note()
 		p.Pause()
 	}
 	p.r.mu.Lock()
 	p.r.disturbed[p.name] = true
 	p.r.mu.Unlock()
 	time.Sleep(d)
-	if !reached {
-		p.note()
-	}
+	p.note()
 	p.Tell(`"go on"`)
 	p.Resume()
 	p.r.mu.Lock()
@@ -238,7 +236,8 @@ func (p *slot) cut(d time.Duration) {
 	p.note()
 }
 
-// note notes that something happens to a worker at an unknown point.
+// note notes that something happens to a worker at an unknown point. A known point is that of one
+// key: the worker may have just acquired another one, and that hold is in no line.
 func (p *slot) note() {
 	p.r.mu.Lock()
 	defer p.r.mu.Unlock()
