@@ -83,6 +83,7 @@ func TestList(t *testing.T) {
 				ok(t, err)
 				h, err := l.Inspect(ctx, e.Kind, e.Key)
 				ok(t, err)
+				h.Record = nil // List returns its first bytes, see RecordHead
 				if a, b := timeless(e.Holding), timeless(h); !reflect.DeepEqual(a, b) || e.Holder == (event.Holder{}) {
 					t.Errorf("%s: listed as %+v, inspected as %+v", e.Key, a, b)
 				}
