@@ -81,12 +81,12 @@ func (b *oneKey) phase(c crowd) {
 	ctx, now := b.Context(), b.now()
 	b.must(b.rdb.Del(ctx, b.keys[0]+":s").Err())
 	var members []redis.Z
-	hash := map[string]any{"s": "s", "h": me, "t": now, "f": now, "d": lease.Microseconds(), "o": mine, "m": "who"}
+	hash := map[string]any{"s": "s", "h": me, "t": now, "f": now, "d": time.Hour.Microseconds(), "o": mine, "m": "who"}
 	add := func(prefix, id string, end int64) {
 		members = append(members, redis.Z{Score: float64(end), Member: prefix + id + permit})
 		hash[prefix+id] = fmt.Sprintf("%s\n%d\nwho", mine, now)
 	}
-	far := now + lease.Microseconds()
+	far := now + time.Hour.Microseconds()
 	if c.over {
 		far = now - 1
 	} else {
