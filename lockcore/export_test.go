@@ -7,6 +7,7 @@ import (
 	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/backend/memory"
+	"github.com/holdfast-go/holdfast/internal/backend/quorum"
 )
 
 // ForgedTicket returns a ticket of a key with a token and an id that no grant has.
@@ -26,6 +27,14 @@ func NewSpace() (func(Options) (*Locker, error), error) {
 			return memory.New(memory.Options{Options: common, Space: space})
 		})
 	}, nil
+}
+
+// NewOnMasters returns a Locker on a majority of masters. masters is called with the options of the
+// Locker.
+func NewOnMasters(o Options, masters func(backend.Options) []quorum.Master) (*Locker, error) {
+	return newLocker(o.Terms, o.Observer, func(common backend.Options) (backend.Backend, error) {
+		return quorum.New(masters(common)), nil
+	})
 }
 
 // ObserverPanics returns how many panics of the Observer l has recovered.

@@ -71,7 +71,7 @@ func (h *hold) releaseAndAcquire(ctx context.Context, next *call) (stale bool, e
 	if v.busy != nil {
 		req.acceptLocalSignals()
 		g.queue.recordReply(req, reply.Next.Sent, v, nil)
-		req.retryWhenFree(v.busy, v.place)
+		req.retryWhenFree(&v)
 	}
 	if v.grant != nil {
 		req.unsubscribe()

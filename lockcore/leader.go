@@ -138,7 +138,7 @@ func (c *call) onBusy(req *request, sent time.Time, v acquired) error {
 		c.resign(nil, req)
 		return err
 	}
-	req.retryWhenFree(v.busy, v.place)
+	req.retryWhenFree(&v)
 	c.reportWaiting(s)
 	return nil
 }

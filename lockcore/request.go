@@ -156,21 +156,28 @@ func (req *request) backOff(tries int) {
 // contains the end of another cooldown. The other requests are sent later, so that the first one
 // gets the key and few commands are sent in vain. The backend notifies a request that becomes the
 // first.
-func (req *request) retryWhenFree(b *BusyError, place int) {
+//
+// Of a backend without a remote queue, the reply says when.
+func (req *request) retryWhenFree(v *acquired) {
 	if req.remoteSignal == nil {
 		req.subscribe() // once the subscription is up, it signals the request, and the next send enters the remote queue
 	} else {
 		req.l.subscription.start() // the subscription may have ended
 	}
+	if v.retryIn > 0 {
+		req.nextTry = time.Now().Add(min(v.retryIn, waitCap))
+		return
+	}
 	jitter := time.Duration(10+rnd.IntN(40)) * time.Millisecond
-	switch place {
+	remaining := v.busy.Remaining
+	switch v.place {
 	case 1:
-		req.nextTry = time.Now().Add(max(coolPause, min(b.Remaining, waitCap))) //planted:request-after-cooldown
+		req.nextTry = time.Now().Add(max(coolPause, min(remaining, waitCap))) //planted:request-after-cooldown
 		return
 	case 2:
 		jitter *= 10
 	}
-	req.nextTry = time.Now().Add(max(minPause, min(b.Remaining+jitter, waitCap-jitter))) //planted:request-again-at
+	req.nextTry = time.Now().Add(max(minPause, min(remaining+jitter, waitCap-jitter))) //planted:request-again-at
 }
 
 // reissue gives the request a new id, at the end of the remote queue. It is called if the old id
@@ -243,9 +250,10 @@ type acquired struct {
 	grant       *grant
 	record      *Record
 	busy        *BusyError
-	place       int    // busy: see backend.AcquireReply
-	fingerprint string // of record, or of the holder
-	interim     []byte // interim answer of the holder
+	place       int           // busy: see backend.AcquireReply
+	retryIn     time.Duration // busy: see backend.AcquireReply
+	fingerprint string        // of record, or of the holder
+	interim     []byte        // interim answer of the holder
 	err         error
 }
 
@@ -267,8 +275,11 @@ func (req *request) accept(c *call, r *backend.AcquireReply) acquired {
 		req.reissue()
 		return acquired{}
 	case backend.OutcomeBusy:
+		if r.Withdraw {
+			req.reissue()
+		}
 	}
-	return acquired{fingerprint: r.Fingerprint, interim: r.Record, place: r.Place, busy: &BusyError{
+	return acquired{fingerprint: r.Fingerprint, interim: r.Record, place: r.Place, retryIn: r.RetryIn, busy: &BusyError{
 		Key: c.key, Holder: holderOf(r.Locker, r.Holder), HeldFor: r.HeldFor, Remaining: r.Remaining, Queue: r.Queue,
 		Shares: r.Shares, Local: r.Shares > 0 && r.Locker == c.l.id,
 	}}

@@ -177,6 +177,7 @@ type AcquireRequest struct {
 	First       bool          // this ID was not sent before
 	Timeout     time.Duration // how long to wait for the reply
 	Share       Share         // zero: the key alone
+	Floor       int64         // the least token of the grant, not for a share; 0: no bound. With a floor no grant is Plain
 }
 
 // Outcome is the result of an AcquireRequest.
@@ -212,6 +213,8 @@ type AcquireReply struct {
 	Remaining time.Duration // Busy: of the lease, the reservation or the cooldown
 	Queue     int           // Busy: number of processes in the remote queue
 	Shares    int           // Busy: sum of the weights of the shares that are held or cool; 0: the key is not shared
+	Withdraw  bool          // Busy: a server may have granted the request, so withdraw it, and send the next one under a new id
+	RetryIn   time.Duration // Busy: when to send the next request if nothing else causes it; 0: Remaining decides
 	Place     int           // Busy: if the key or one of its shares cools: 1 for the first request of the queue, 2 for any other
 
 	Fingerprint string // Busy, Done

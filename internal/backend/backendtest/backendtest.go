@@ -160,6 +160,10 @@ func (p *process) wait(k *backend.Key, edit ...func(*backend.AcquireRequest)) *b
 	return r
 }
 
+func atLeast(token int64) func(*backend.AcquireRequest) {
+	return func(r *backend.AcquireRequest) { r.Floor = token }
+}
+
 // ending returns the release of the hold of r. token is the last one that the hold has used; the id of
 // r alone decides whether the release is its holder's.
 func ending(r *backend.AcquireRequest, token int64) *backend.ReleaseRequest {

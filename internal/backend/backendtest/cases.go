@@ -22,6 +22,21 @@ func grants() []rule {
 			s.check(g.Token > 0 && g.Attempt == 1 && !g.Abandoned, "the grant is %+v", g)
 			s.check(s.state(&s.job, backend.StateHeld).Token == g.Token, "Inspect returns another token")
 		}),
+		fast("a grant has at least the token of the request", func(s *scene) {
+			floor := time.Now().Add(time.Hour).UnixMicro() // ahead of the clock of the backend
+			r, g := s.a.hold(&s.job, atLeast(floor))
+			s.check(g.Token == floor && !g.Plain, "the grant is %+v", g)
+			s.a.end(r, g.Token+used)
+			next := request(&s.job, atLeast(floor-1)) // a smaller one than that of the hold before
+			g = s.b.acquire(backend.OutcomeGranted, next)
+			s.check(g.Token > floor+used, "token %d after %d", g.Token, floor+used)
+			after := request(&s.job, atLeast(floor+time.Minute.Microseconds()))
+			end := ending(next, g.Token)
+			end.Next = after
+			reply, err := s.b.Release(s.Context(), *end)
+			s.check(err == nil && reply.Released && reply.Next.Token == after.Floor, "the end and the next grant: %+v, %v", reply, err)
+			s.b.end(after, reply.Next.Token)
+		}),
 		fast("a held key is busy", func(s *scene) {
 			s.a.hold(&s.job, named("me"))
 			r := s.b.acquire(backend.OutcomeBusy, request(&s.job))

@@ -189,6 +189,9 @@ func (c *compared) newRequest(key, by int) sentRequest {
 			a.Share = backend.Share{Limit: backend.Unlimited, Weight: 1}
 		}
 	}
+	if a.Share.Limit == 0 && c.made%8 == 0 {
+		a.Floor = c.now + int64(c.made%3000)
+	}
 	if c.keys[key].Kind == backend.KindOnce {
 		a.AtMostOnce = c.chance(25)
 		a.Fingerprint = pick(c, []string{"", "f1", "f1", "2 f\n\x00"})

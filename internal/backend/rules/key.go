@@ -75,7 +75,7 @@ func (k *Key) grant(used int64, r *backend.AcquireRequest, e Env) {
 	}
 	lease := micros(r.Lease)
 	k.State, k.Owner, k.Locker, k.End, k.Length = Held, r.ID, e.Locker, e.Now+lease, lease
-	k.Holder, k.Token = r.Holder, max(used+1, e.Now) //planted:rules-token-floor
+	k.Holder, k.Token = r.Holder, max(used+1, r.Floor, e.Now) //planted:rules-token-floor
 	if r.Key.Kind == backend.KindOnce {
 		k.Attempts++
 	}

@@ -57,7 +57,7 @@ func Acquire(k Key, r *backend.AcquireRequest, e Env) (Key, backend.AcquireReply
 
 func acquire(k Key, r *backend.AcquireRequest, e Env) (Key, backend.AcquireReply) {
 	k.Expire(e.Now)
-	if r.First && k.Empty() {
+	if r.First && k.Empty() && r.Floor == 0 {
 		k.grant(0, r, e)
 		k.Fingerprint = r.Fingerprint
 		reply := k.granted(r.Key.Kind)

@@ -2,7 +2,7 @@
 -- request, locker: ids · lease µs · enqueue the request if the key is busy (1|0) · holder: its text
 --   · retention_ms of an abandoned hold · fingerprint · mode: exclusive | least | most · queue_ms:
 --   retention of the queue · plain: the grant may be a plain hold (1|0): no duplicate of this
---   command may exist
+--   command may exist · floor: the least token of the grant, or 0
 -- Returns the token of a plain hold, as text, or a plain record as it is stored, or one of
 --   {0, remaining µs, held for µs, holder text, queue length, fingerprint} busy. If the key is held
 --     or shared, the locker id of the holder follows. If there is an interim answer, it follows. If
@@ -16,7 +16,7 @@
 --   more, see share_member.lua
 -- or the error BADFIELD and the name of a field that cannot be read; then nothing was written.
 local hash, queue = unpack(KEYS)
-local request, locker, lease, enqueue, holder, retention_ms, fingerprint, mode, queue_ms, plain = unpack(ARGV)
+local request, locker, lease, enqueue, holder, retention_ms, fingerprint, mode, queue_ms, plain, floor = unpack(ARGV)
 -- include parts/acquire_plain.lua
 local stored -- the reply to GET for a once key
 if plain == '1' then -- first, because most requests need no more
@@ -90,7 +90,7 @@ if live and not (state == reserved and owner == request) then -- planted:key-is-
 end
 
 local died = state == held -- the lease expired without a release
-local greatest = math.max(used, token)
+local greatest = math.max(used, token, floor - 1)
 if died then greatest = math.max(greatest, token + block - 1) end -- planted:tokens-of-dead-holder
 if (abandoned or died) and mode == 'most' then -- planted:abandoned-refused
   -- Each refusal renews the mark. If the server refuses the write, the key is refused nevertheless.

@@ -29,23 +29,24 @@ var (
 
 // Acquire requests a key, see backend.AcquireRequest.
 var Acquire = script("acquire", []KeyName{Hash, Queue},
-	"request", "locker", "lease", "enqueue", "holder", "retention_ms", "fingerprint", "mode", "queue_ms", "plain").acked(0, "lease")
+	"request", "locker", "lease", "enqueue", "holder", "retention_ms", "fingerprint", "mode", "queue_ms", "plain", "floor").acked(0, "lease")
 
 // Room is memory for a command of acquire.lua or release.lua and its values. A command in it points
 // to them, so it must not be reused before the last reader of the command has ended.
 type Room struct {
-	id, holder, fingerprint           string
-	lease, token, retention, cooldown int64
-	list                              [15]any
+	id, holder, fingerprint                  string
+	lease, token, retention, cooldown, floor int64
+	list                                     [16]any
 }
 
 // Acquire requests a key without shares. plain permits a plain hold: no duplicate of the command may
 // exist.
 func (s *Sender) Acquire(r *backend.AcquireRequest, plain bool, c *Room) Command {
-	c.id, c.holder, c.fingerprint, c.lease, c.retention = r.ID, r.Holder, r.Fingerprint, micros(r.Lease), millis(r.Retention)
+	plain = plain && r.Floor == 0
+	c.id, c.holder, c.fingerprint, c.lease, c.retention, c.floor = r.ID, r.Holder, r.Fingerprint, micros(r.Lease), millis(r.Retention), r.Floor
 	c.list = [...]any{
 		nil, nil, 2, &r.Key.Stored[0], &r.Key.Stored[1],
-		&c.id, &s.Locker, &c.lease, flag(r.Queue), &c.holder, &c.retention, &c.fingerprint, mode(r), &queueKeep, flag(plain),
+		&c.id, &s.Locker, &c.lease, flag(r.Queue), &c.holder, &c.retention, &c.fingerprint, mode(r), &queueKeep, flag(plain), &c.floor,
 	}
 	return Command{Script: Acquire, List: c.list[:], GrantMany: plain && r.Key.Kind == backend.KindExclusive}
 }
@@ -116,22 +117,22 @@ var Release = script("release", []KeyName{Hash, Queue},
 func (s *Sender) Release(r *backend.ReleaseRequest, cooldown time.Duration, c *Room) Command {
 	c.id, c.token, c.retention, c.cooldown = r.ID, r.Token, millis(cooldown+r.Retention), micros(cooldown)
 	plain := r.Plain && !r.Repeated && !r.Abandon && cooldown == 0
-	c.list = [...]any{
+	c.list = [16]any{
 		nil, nil, 2, &r.Key.Stored[0], &r.Key.Stored[1],
 		&c.id, &c.token, flag(r.Abandon), &c.retention, flag(r.Repeated), &reservation, &s.Channels, flag(s.Single), &c.cooldown, flag(plain),
 	}
-	return Command{Script: Release, List: c.list[:], GrantMany: plain && r.Key.Kind == backend.KindExclusive}
+	return Command{Script: Release, List: c.list[:15], GrantMany: plain && r.Key.Kind == backend.KindExclusive}
 }
 
 // Rotate ends a hold and requests the key again, see backend.ReleaseRequest.Next.
 var Rotate = script("rotate", []KeyName{Hash, Queue},
 	"grant_id", "token", "keep_ms", "repeated", "reservation", "channels", "counts_all",
-	"request", "locker", "lease", "enqueue", "holder", "retention_ms", "queue_ms").acked(1, "lease")
+	"request", "locker", "lease", "enqueue", "holder", "retention_ms", "queue_ms", "floor").acked(1, "lease")
 
 // Rotate ends a hold and requests the key again for r.Next.
 func (s *Sender) Rotate(r *backend.ReleaseRequest) Command {
 	return Rotate.command(r.Key, r.ID, r.Token, millis(r.Retention), *flag(r.Repeated), reservation, s.Channels, *flag(s.Single),
-		r.Next.ID, s.Locker, micros(r.Next.Lease), *flag(r.Next.Queue), r.Next.Holder, millis(r.Next.Retention), queueKeep)
+		r.Next.ID, s.Locker, micros(r.Next.Lease), *flag(r.Next.Queue), r.Next.Holder, millis(r.Next.Retention), queueKeep, r.Next.Floor)
 }
 
 // Leave withdraws a request, see backend.WithdrawRequest.

@@ -1,0 +1,213 @@
+package quorum
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+)
+
+// unsupported is the error of an operation that needs one server.
+func unsupported(what, instead string) error {
+	return fmt.Errorf("%w: %s: use %s", backend.ErrUnsupported, what, instead)
+}
+
+// collect asks all masters, and returns the replies, or an error if no majority replied. It waits for
+// all of them, within the time limit of each.
+func collect[T any](b *Backend, f func(m *Master) (T, error)) ([]T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	var replies []T
+	errs := make([]error, len(b.masters))
+	ask(b, func(i int) result {
+		v, err := f(&b.masters[i])
+		return result{v, err}
+	}, func(i int, got result) bool {
+		if errs[i] = got.err; got.err == nil {
+			replies = append(replies, got.value)
+		}
+		return false
+	})
+	if len(replies) < b.majority {
+		return nil, b.failure(errs)
+	}
+	return replies, nil
+}
+
+// Inspect returns the state of the key on a majority of the masters.
+func (b *Backend) Inspect(ctx context.Context, key *backend.Key, record backend.RecordPart) (backend.Status, error) {
+	replies, err := collect(b, func(m *Master) (backend.Status, error) { return m.Inspect(ctx, key, record) })
+	if err != nil {
+		return backend.Status{}, err
+	}
+	return b.agreed(replies), nil
+}
+
+// agreed returns the status that a majority has. Without one the key is free: a majority can grant
+// it. A process that waits is in the queue of the home only.
+func (b *Backend) agreed(all []backend.Status) (s backend.Status) {
+	queue := 0
+	for i := range all {
+		queue = max(queue, all[i].Queue)
+		n := 0
+		for k := range all {
+			if all[k].State == all[i].State && all[k].Locker == all[i].Locker {
+				n++
+			}
+		}
+		if n >= b.majority && (s.State == "" || all[i].Token > s.Token || all[i].Token == s.Token && all[i].Remaining < s.Remaining) {
+			s = all[i]
+		}
+	}
+	if s.State == "" {
+		s = backend.Status{State: backend.StateFree}
+	}
+	s.Queue = queue
+	return s
+}
+
+// List yields the keys that a majority of the masters has. It keeps the names in memory, because the
+// masters list them in different orders.
+func (b *Backend) List(ctx context.Context, r backend.ListRequest) iter.Seq2[backend.ListEntry, error] {
+	return func(yield func(backend.ListEntry, error) bool) {
+		type id struct {
+			kind backend.Kind
+			name string
+		}
+		lists, err := collect(b, func(m *Master) (map[id]backend.ListEntry, error) {
+			found := map[id]backend.ListEntry{}
+			for e, err := range m.List(ctx, r) {
+				if err != nil {
+					return nil, err
+				}
+				found[id{e.Kind, e.Name}] = e
+			}
+			return found, nil
+		})
+		if err != nil {
+			yield(backend.ListEntry{}, err)
+			return
+		}
+		seen := map[id][]backend.Status{}
+		for _, found := range lists {
+			for key, e := range found {
+				seen[key] = append(seen[key], e.Status)
+			}
+		}
+		for key, all := range seen {
+			s := b.agreed(all)
+			if s.State == backend.StateFree && !s.Died {
+				continue
+			}
+			if !yield(backend.ListEntry{Kind: key.kind, Name: key.name, Status: s}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Revoke revokes the hold on a majority of the masters.
+func (b *Backend) Revoke(ctx context.Context, key *backend.Key) error {
+	_, err := collect(b, func(m *Master) (struct{}, error) { return struct{}{}, m.Revoke(ctx, key) })
+	return err
+}
+
+// Clear clears the key on a majority of the masters.
+func (b *Backend) Clear(ctx context.Context, r backend.ClearRequest) (backend.ClearReply, error) {
+	replies, err := collect(b, func(m *Master) (backend.ClearReply, error) { return m.Clear(ctx, r) })
+	if err != nil {
+		return backend.ClearHeld, err
+	}
+	return b.cleared(replies), nil
+}
+
+// cleared returns Cleared if a majority has cleared the key, and otherwise why not.
+func (b *Backend) cleared(replies []backend.ClearReply) backend.ClearReply {
+	counts := map[backend.ClearReply]int{}
+	for _, reply := range replies {
+		counts[reply]++
+	}
+	switch {
+	case counts[backend.Cleared] >= b.majority:
+		return backend.Cleared
+	case counts[backend.ClearHeld] > 0:
+		return backend.ClearHeld
+	}
+	return backend.ClearChanged
+}
+
+// ForceClear ends the lease on a majority of the masters.
+func (b *Backend) ForceClear(ctx context.Context, r backend.ForceClearRequest) (backend.ForceClearReply, error) {
+	replies, err := collect(b, func(m *Master) (backend.ForceClearReply, error) { return m.ForceClear(ctx, r) })
+	if err != nil {
+		return backend.ForceClearReply{}, err
+	}
+	var reply backend.ForceClearReply
+	outcomes := make([]backend.ClearReply, len(replies))
+	for i, one := range replies {
+		outcomes[i], reply.Wait = one.Outcome, max(reply.Wait, one.Wait)
+	}
+	reply.Outcome = b.cleared(outcomes)
+	return reply, nil
+}
+
+// Listen receives notifications from all masters until ctx ends. A subscription that has ended is
+// made again.
+func (b *Backend) Listen(ctx context.Context, on func(backend.Notification)) {
+	var mu sync.Mutex // on is not called twice at a time
+	one := func(n backend.Notification) {
+		mu.Lock()
+		defer mu.Unlock()
+		on(n)
+	}
+	var wg sync.WaitGroup
+	for _, m := range b.masters {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				m.Listen(ctx, one)
+				select {
+				case <-ctx.Done():
+				case <-time.After(time.Second):
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// Complete, Adopt, Interim, Park, Unpark and CallParkingLocker need one server.
+
+// Complete is not supported: a record on a majority would be a replicated register.
+func (b *Backend) Complete(context.Context, backend.CompleteRequest) (backend.ReleaseReply, error) {
+	return backend.ReleaseReply{}, unsupported("once keys", "one Redis, or package sqlonce")
+}
+
+// Adopt is not supported.
+func (b *Backend) Adopt(context.Context, backend.AdoptRequest) (backend.AdoptReply, error) {
+	return backend.AdoptReply{}, unsupported("tickets", "one Redis")
+}
+
+// Interim is not supported.
+func (b *Backend) Interim(context.Context, backend.InterimRequest) (bool, error) {
+	return false, unsupported("tickets", "one Redis")
+}
+
+// Park is not supported.
+func (b *Backend) Park(context.Context, backend.ParkRequest) (backend.ParkReply, error) {
+	return backend.ParkReply{}, unsupported("parking", "one Redis")
+}
+
+// Unpark is not supported.
+func (b *Backend) Unpark(context.Context, backend.UnparkRequest) (backend.UnparkReply, error) {
+	return backend.UnparkReply{}, unsupported("parking", "one Redis")
+}
+
+// CallParkingLocker is not supported.
+func (b *Backend) CallParkingLocker(context.Context, *backend.Key) (int, error) {
+	return 0, unsupported("parking", "one Redis")
+}

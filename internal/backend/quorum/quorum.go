@@ -1,0 +1,241 @@
+// Package quorum is a backend on several independent backends, its masters. A request counts when a
+// majority of the masters has granted it, so the loss of any minority changes nothing.
+//
+// The rules, each with the mistake that it prevents:
+//
+//   - A grant counts from before the first send, and only if a majority replies within its time
+//     limit (vote.go). A grant that counts from its reply may outlive the lease of a master.
+//   - Its fencing token is the greatest of those that the majority granted. A master with a smaller
+//     one is raised to it, and the grant counts when a majority has it (token.go). Every later
+//     majority has a master in common with this one, so its token is greater.
+//   - A request without a majority is withdrawn from all masters, also from those that did not
+//     reply. The engine sends the next one under a new id.
+//   - A renewal counts when a majority kept the lease, and never grants it again.
+//   - The remote queue of a key is on one master, its home. It only says whose turn it is: a process
+//     that ignores it needs a majority too.
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+)
+
+// Limits of the time for which a request waits for one master.
+const (
+	minLimit = 10 * time.Millisecond
+	maxLimit = 250 * time.Millisecond
+)
+
+// releaseFor is how long a release is repeated on a master that has not confirmed it: the longest
+// lease.
+const releaseFor = time.Hour
+
+// Master is one of the independent backends.
+type Master struct {
+	backend.Backend
+	Name string // for users
+}
+
+// Backend holds keys on a majority of its masters.
+type Backend struct {
+	masters  []Master
+	majority int
+	tokens   tokens
+
+	mu      sync.Mutex
+	asks    sync.WaitGroup // requests to masters whose reply may be late
+	closing bool           // no request begins any more; guarded by mu
+}
+
+// New returns a Backend on 3, 5 or 7 masters with the same options.
+func New(masters []Master) *Backend {
+	return &Backend{masters: masters, majority: len(masters)/2 + 1}
+}
+
+// Name returns the name with the names of the masters.
+func (b *Backend) Name() string {
+	names := make([]string, len(b.masters))
+	for i, m := range b.masters {
+		names[i] = m.Name
+	}
+	return fmt.Sprintf("a majority of %s", strings.Join(names, ", "))
+}
+
+// Key returns a key. Its stored names are the same on all masters.
+func (b *Backend) Key(kind backend.Kind, name string) backend.Key {
+	return b.masters[0].Key(kind, name)
+}
+
+// Route returns no names: each key is on all masters.
+func (b *Backend) Route(_ context.Context, keys []*backend.Key) []string {
+	return make([]string, len(keys))
+}
+
+// home returns the index of the master that has the remote queue of a key.
+func (b *Backend) home(key *backend.Key) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(key.Stored[0]))
+	return int(h.Sum32() % uint32(len(b.masters))) //nolint:gosec // at most 7
+}
+
+// limit returns how long a request for a lease waits for one master: a twentieth of the lease, so
+// that a slow master takes little of it.
+func limit(lease time.Duration) time.Duration { return min(max(lease/20, minLimit), maxLimit) }
+
+// Permanent reports whether a repeat would fail with the same error: on a majority of the masters.
+func (b *Backend) Permanent(err error) bool {
+	var f *failure
+	if !errors.As(err, &f) {
+		return false
+	}
+	n := 0
+	for i, err := range f.errs {
+		if err != nil && b.masters[i].Permanent(err) {
+			n++
+		}
+	}
+	return n >= b.majority
+}
+
+// failure is the error of a request for which no majority replied.
+type failure struct {
+	names []string
+	errs  []error // by master; nil: it replied
+}
+
+func (f *failure) Error() string {
+	var parts []string
+	for i, err := range f.errs {
+		if err != nil {
+			parts = append(parts, f.names[i]+": "+err.Error())
+		}
+	}
+	return fmt.Sprintf("no majority: %d of %d servers failed: %s", len(parts), len(f.errs), strings.Join(parts, "; "))
+}
+
+func (f *failure) Unwrap() []error {
+	var errs []error
+	for _, err := range f.errs {
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errs
+}
+
+// failed returns the error of a request with these replies.
+func (b *Backend) failed(v votes) error {
+	errs := make([]error, len(v))
+	for i, one := range v {
+		if one != nil {
+			errs[i] = one.err
+		}
+	}
+	return b.failure(errs)
+}
+
+func (b *Backend) failure(errs []error) error {
+	f := &failure{errs: errs}
+	for _, m := range b.masters {
+		f.names = append(f.names, m.Name)
+	}
+	return f
+}
+
+// ask calls f for each master, in a goroutine each, and passes the results to next in the order of
+// their arrival, until next returns true or all have arrived. The goroutines of later results end by
+// themselves: each request to a master has a time limit. Close waits for them.
+func ask[T any](b *Backend, f func(i int) T, next func(i int, result T) (decided bool)) {
+	type answer struct {
+		i      int
+		result T
+	}
+	answers := make(chan answer, len(b.masters)) // so that no goroutine waits for a receiver
+	if !b.begin(len(b.masters)) {
+		return
+	}
+	for i := range b.masters {
+		go func() {
+			defer b.asks.Done()
+			answers <- answer{i, f(i)}
+		}()
+	}
+	for range b.masters {
+		if a := <-answers; next(a.i, a.result) {
+			return
+		}
+	}
+}
+
+// begin adds n requests, unless the backend is closed.
+func (b *Backend) begin(n int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closing {
+		return false
+	}
+	b.asks.Add(n)
+	return true
+}
+
+// Withdraw removes a request from all masters. Each repeats it until it is confirmed.
+func (b *Backend) Withdraw(r backend.WithdrawRequest) {
+	for _, m := range b.masters {
+		m.Withdraw(r)
+	}
+}
+
+// Hurry makes the withdrawal the next one on all masters.
+func (b *Backend) Hurry(id string) {
+	for _, m := range b.masters {
+		m.Hurry(id)
+	}
+}
+
+// ReleaseLater releases on all masters.
+func (b *Backend) ReleaseLater(r backend.ReleaseRequest, until time.Time) {
+	for _, m := range b.masters {
+		m.ReleaseLater(r, until)
+	}
+}
+
+// Report reports the withdrawals and releases that each master has given up.
+func (b *Backend) Report() {
+	for _, m := range b.masters {
+		m.Report()
+	}
+}
+
+// Drain waits until a majority of the masters has confirmed all withdrawals and releases, or until
+// ctx ends. The others may be away for long.
+func (b *Backend) Drain(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	n := 0
+	ask(b, func(i int) bool { b.masters[i].Drain(ctx); return ctx.Err() == nil }, func(_ int, drained bool) bool {
+		if drained {
+			n++
+		}
+		return n >= b.majority
+	})
+}
+
+// Close closes all masters, and waits for the requests in flight.
+func (b *Backend) Close() {
+	b.mu.Lock()
+	b.closing = true
+	b.mu.Unlock()
+	var wg sync.WaitGroup
+	for _, m := range b.masters {
+		wg.Go(m.Close)
+	}
+	wg.Wait()
+	b.asks.Wait()
+}

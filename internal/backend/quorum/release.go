@@ -1,0 +1,125 @@
+package quorum
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+)
+
+// ends counts the replies to a ReleaseRequest.
+type ends struct {
+	released, refused, failed int
+	errs                      []error
+}
+
+func (e *ends) add(i int, reply backend.ReleaseReply, err error) {
+	switch {
+	case err != nil:
+		e.errs[i] = err
+		e.failed++
+	case reply.Released:
+		e.released++
+	default:
+		e.refused++
+	}
+}
+
+// reply returns the reply of the majority.
+func (e *ends) reply(b *Backend) (r backend.ReleaseReply, err error) {
+	switch {
+	case e.released >= b.majority:
+		r.Released = true
+	case e.refused <= len(b.masters)-b.majority:
+		r.Repeated = true
+		err = b.failure(e.errs)
+	}
+	return r, err
+}
+
+// Release ends a hold on all masters. A master that does not confirm it gets it again later.
+func (b *Backend) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	r.Plain = false // the token may be ahead of the clock of a master
+	if r.Next != nil {
+		return b.releaseAndAcquire(ctx, r)
+	}
+	e := ends{errs: make([]error, len(b.masters))}
+	type result struct {
+		backend.ReleaseReply
+		err error
+	}
+	ask(b, func(i int) result {
+		reply, err := b.masters[i].release(ctx, r)
+		return result{reply, err}
+	}, func(i int, got result) bool {
+		e.add(i, got.ReleaseReply, got.err)
+		return e.released >= b.majority || e.refused > len(b.masters)-b.majority
+	})
+	return e.reply(b)
+}
+
+// release releases on one master, and again later if that is not confirmed.
+func (m *Master) release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	reply, err := m.Release(ctx, r)
+	if err != nil {
+		again := r
+		again.Next, again.Repeated = nil, true
+		m.ReleaseLater(again, time.Now().Add(releaseFor))
+	}
+	return reply, err
+}
+
+// releaseAndAcquire ends a hold and acquires the key again for r.Next, unless a process waits in the
+// remote queue. The home is asked first, because it alone knows that. If it has given the key to
+// another process, or does not reply, the others only release it, so that other processes get it.
+func (b *Backend) releaseAndAcquire(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	sent := time.Now()
+	next := *r.Next
+	next.Floor = b.tokens.floor(sent)
+	r.Next = &next
+	home := b.home(r.Key)
+	if !b.begin(1) {
+		return backend.ReleaseReply{}, backend.ErrClosed
+	}
+	first, homeErr := b.masters[home].release(ctx, r)
+	b.asks.Done()
+	passedOn := homeErr != nil || first.Next.Outcome != backend.OutcomeGranted
+
+	e, v := ends{errs: make([]error, len(b.masters))}, make(votes, len(b.masters))
+	type result struct {
+		backend.ReleaseReply
+		err error
+	}
+	ask(b, func(i int) result {
+		if i == home {
+			return result{first, homeErr}
+		}
+		one := r
+		if one.Next = nil; !passedOn {
+			alone := next
+			alone.Queue = false
+			one.Next = &alone
+		}
+		reply, err := b.masters[i].release(ctx, one)
+		return result{reply, err}
+	}, func(i int, got result) bool {
+		e.add(i, got.ReleaseReply, got.err)
+		if passedOn {
+			return e.released >= b.majority || e.refused > len(b.masters)-b.majority
+		}
+		v[i] = &vote{got.Next, got.err}
+		return v.count(granted) >= b.majority
+	})
+	reply, err := e.reply(b)
+	if passedOn {
+		if reply.Next = first.Next; homeErr != nil { // Next may be granted there
+			reply.Next = backend.AcquireReply{Withdraw: true}
+		}
+		reply.Next.Sent, reply.Next.Repeated, reply.Next.RetryIn = sent, true, pause(0)
+		return reply, err
+	}
+	if reply.Next, _ = b.result(ctx, &next, v, sent); reply.Next.Outcome == backend.OutcomeGranted {
+		reply.Released, err = true, nil // a master grants only what it has released
+	}
+	return reply, err
+}

@@ -1,0 +1,89 @@
+package quorum
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+)
+
+// tally counts the verdicts of the masters on one lease.
+type tally struct {
+	kept, lost int
+	revoked    bool
+	errs       []error
+	failed     int
+}
+
+func (t *tally) add(i int, reply backend.RenewReply) {
+	switch {
+	case reply.Err != nil:
+		t.errs[i] = reply.Err
+		t.failed++
+	case reply.Verdict == backend.VerdictKept:
+		t.kept++
+	case reply.Verdict == backend.VerdictRevoked:
+		t.revoked = true
+	default:
+		t.lost++
+	}
+}
+
+// decided reports whether further replies cannot change the verdict. Revoke needs a majority, so
+// each majority that keeps a lease has a master that knows of a revocation.
+func (t *tally) decided(b *Backend) bool {
+	return t.revoked || t.kept >= b.majority || t.lost+t.failed > len(b.masters)-b.majority
+}
+
+// verdict returns the reply of the majority.
+func (t *tally) verdict(b *Backend) backend.RenewReply {
+	switch {
+	case t.revoked:
+		return backend.RenewReply{Verdict: backend.VerdictRevoked}
+	case t.kept >= b.majority:
+		return backend.RenewReply{Verdict: backend.VerdictKept}
+	case t.lost > len(b.masters)-b.majority:
+		return backend.RenewReply{Verdict: backend.VerdictLost}
+	}
+	return backend.RenewReply{Err: b.failure(t.errs)}
+}
+
+func (b *Backend) tallies(n int) []tally {
+	list := make([]tally, n)
+	for i := range list {
+		list[i].errs = make([]error, len(b.masters))
+	}
+	return list
+}
+
+// Renew extends leases on all masters, and returns when each has the verdict of a majority.
+func (b *Backend) Renew(ctx context.Context, rs []backend.RenewRequest) []backend.RenewReply {
+	all := b.tallies(len(rs))
+	ask(b, func(i int) []backend.RenewReply { return b.masters[i].Renew(ctx, rs) }, func(i int, replies []backend.RenewReply) bool {
+		decided := true
+		for k := range all {
+			all[k].add(i, replies[k])
+			decided = decided && all[k].decided(b)
+		}
+		return decided
+	})
+	replies := make([]backend.RenewReply, len(rs))
+	for k := range all {
+		replies[k] = all[k].verdict(b)
+	}
+	return replies
+}
+
+// Extend renews one lease. The time that it returns is before the first send, because a master may
+// have been asked then.
+func (b *Backend) Extend(ctx context.Context, r backend.RenewRequest) (backend.RenewReply, time.Time) {
+	sent, all := time.Now(), b.tallies(1)
+	ask(b, func(i int) backend.RenewReply {
+		reply, _ := b.masters[i].Extend(ctx, r)
+		return reply
+	}, func(i int, reply backend.RenewReply) bool {
+		all[0].add(i, reply)
+		return all[0].decided(b)
+	})
+	return all[0].verdict(b), sent
+}

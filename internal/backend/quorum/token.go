@@ -1,0 +1,77 @@
+package quorum
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+)
+
+// tokens proposes the token of a grant, so that the masters grant equal tokens. A master grants the
+// greatest of its clock, its next token and the proposal. So the proposal is greater than all tokens
+// that this process has seen, and later than the clocks of the masters.
+type tokens struct {
+	mu   sync.Mutex
+	seen int64 // the greatest token that any grant of this process may use
+	lead int64 // µs by which the clocks of the masters were ahead of this one's when they granted
+}
+
+const (
+	leadStep = 1000       // µs that a proposal is ahead of the latest clock of the masters
+	maxLead  = 10_000_000 // µs: with a clock that is further ahead, each grant is raised. A free key remembers its tokens for a minute
+)
+
+// floor returns a proposal.
+func (t *tokens) floor(now time.Time) int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return max(t.seen+1, now.UnixMicro()+t.lead)
+}
+
+// learn notes the tokens that masters have granted to a request that was sent at sent with floor.
+func (t *tokens) learn(sent time.Time, floor int64, v votes) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, one := range v {
+		if one == nil || !granted(one) {
+			continue
+		}
+		t.seen = max(t.seen, one.Token+backend.TokensPerGrant-1)
+		if one.Token > floor {
+			t.lead = min(max(t.lead, one.Token-sent.UnixMicro()+leadStep), maxLead)
+		}
+	}
+	t.lead -= t.lead / 256 // forgets a clock that was ahead once
+}
+
+// raise sets the greatest token of a grant on masters that granted a smaller one, and reports
+// whether a majority has it then. A master that has lost the grant refuses.
+func (b *Backend) raise(ctx context.Context, r *backend.AcquireRequest, v votes) bool {
+	token := v.greatest().Token
+	has := func(one *vote) bool { return granted(one) && one.Token == token }
+	have := v.count(has)
+	if have >= b.majority {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit(r.Lease))
+	defer cancel()
+	up := []backend.RenewRequest{{Key: r.Key, ID: r.ID, Retention: r.Retention, Token: token, Holder: r.Holder}}
+	behind := make([]bool, len(v))
+	for i, one := range v {
+		behind[i] = one != nil && granted(one) && !has(one)
+	}
+	ask(b, func(i int) bool {
+		if !behind[i] {
+			return false
+		}
+		reply := b.masters[i].Renew(ctx, up)[0]
+		return reply.Err == nil && reply.Verdict == backend.VerdictKept
+	}, func(_ int, raised bool) bool {
+		if raised {
+			have++
+		}
+		return have >= b.majority
+	})
+	return have >= b.majority
+}

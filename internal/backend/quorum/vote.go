@@ -1,0 +1,146 @@
+package quorum
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+)
+
+// vote is the reply of one master to an AcquireRequest.
+type vote struct {
+	backend.AcquireReply
+	err error
+}
+
+// votes are the replies to an AcquireRequest, by master; nil: none yet.
+type votes []*vote
+
+// count returns the number of replies that match.
+func (v votes) count(is func(*vote) bool) (n int) {
+	for _, one := range v {
+		if one != nil && is(one) {
+			n++
+		}
+	}
+	return n
+}
+
+func granted(one *vote) bool   { return one.err == nil && one.Outcome == backend.OutcomeGranted }
+func failed(one *vote) bool    { return one.err != nil }
+func ended(one *vote) bool     { return one.err == nil && one.Outcome == backend.OutcomeEnded }
+func abandoned(one *vote) bool { return granted(one) && one.Abandoned }
+
+// greatest returns the grant with the greatest token, or nil.
+func (v votes) greatest() (g *vote) {
+	for _, one := range v {
+		if one != nil && granted(one) && (g == nil || one.Token > g.Token) {
+			g = one
+		}
+	}
+	return g
+}
+
+// busiest returns the busy reply that tells most about the holder, or nil.
+func (v votes) busiest() (b *vote) {
+	for _, one := range v {
+		if one == nil || one.err != nil || one.Outcome != backend.OutcomeBusy {
+			continue
+		}
+		if b == nil || b.Holder == "" && one.Holder != "" || (b.Holder == "") == (one.Holder == "") && one.Remaining > b.Remaining {
+			b = one
+		}
+	}
+	return b
+}
+
+// Acquire requests the key from all masters. It returns when a majority has granted it. A refusal
+// waits for all of them, within their time limit: without a grant anywhere the request keeps its id
+// and its place in the queue.
+//
+// If the home has granted it and the others have not, it is the turn of this process, and the
+// release of the hold before is still on its way to the others. So Acquire asks them again, within
+// the time limit of one request.
+func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
+	if r.Share.Limit > 0 || r.Key.Kind == backend.KindOnce {
+		return backend.AcquireReply{Sent: time.Now()}, unsupported("shares and once keys", "one Redis")
+	}
+	sent := time.Now() // before the first send
+	r.Timeout = min(r.Timeout, limit(r.Lease))
+	r.Floor = b.tokens.floor(sent)
+	home := b.home(r.Key)
+	v := make(votes, len(b.masters))
+	for pause := time.Millisecond; ; pause *= 2 {
+		b.collectVotes(v, func(i int) (backend.AcquireReply, error) {
+			one := r
+			one.Queue = r.Queue && i == home
+			return b.masters[i].Acquire(ctx, one)
+		})
+		turn := v[home] != nil && granted(v[home]) && v.count(granted) < b.majority && v.count(failed) <= len(v)-b.majority
+		if !turn || time.Since(sent)+pause > r.Timeout || ctx.Err() != nil {
+			break
+		}
+		time.Sleep(pause)
+		r.First = false
+	}
+	return b.result(ctx, &r, v, sent)
+}
+
+// collectVotes asks all masters that have not granted and not failed yet, until a majority has
+// granted. A reply that arrives later is ignored.
+func (b *Backend) collectVotes(v votes, acquire func(i int) (backend.AcquireReply, error)) {
+	final := make([]bool, len(v))
+	for i, one := range v {
+		final[i] = one != nil && (granted(one) || failed(one))
+		if !final[i] {
+			v[i] = nil
+		}
+	}
+	ask(b, func(i int) *vote {
+		if final[i] {
+			return nil
+		}
+		reply, err := acquire(i)
+		return &vote{reply, err}
+	}, func(i int, one *vote) bool {
+		if one != nil {
+			v[i] = one
+		}
+		return v.count(granted) >= b.majority
+	})
+}
+
+// result returns the reply of the majority.
+func (b *Backend) result(ctx context.Context, r *backend.AcquireRequest, v votes, sent time.Time) (reply backend.AcquireReply, err error) {
+	b.tokens.learn(sent, r.Floor, v)
+	arrived := v.count(func(*vote) bool { return true })
+	holder := v.busiest()
+	if v.count(granted) >= b.majority {
+		if b.raise(ctx, r, v) {
+			reply = v.greatest().AcquireReply
+			reply.Sent, reply.Abandoned, reply.Plain = sent, v.count(abandoned) >= b.majority, false
+			reply.Repeated = reply.Repeated || arrived < len(v) || v.count(failed) > 0
+			return reply, nil
+		}
+		holder = nil
+	}
+	switch {
+	case v.count(failed) > len(v)-b.majority:
+		return backend.AcquireReply{Sent: sent, Repeated: true}, b.failed(v)
+	case v.count(ended) > 0:
+		return backend.AcquireReply{Outcome: backend.OutcomeEnded, Sent: sent, Repeated: true}, nil
+	case holder != nil:
+		reply = holder.AcquireReply
+	}
+	reply.Outcome, reply.Place, reply.Sent, reply.Repeated = backend.OutcomeBusy, 0, sent, true
+	reply.Withdraw = v.count(granted) > 0 || arrived < len(v) || v.count(failed) > 0 // or a grant may be on its way
+	reply.RetryIn = pause(time.Since(sent))
+	return reply, nil
+}
+
+// pause returns a random time before the next try, so that processes that have taken each other's
+// votes do not do so again. It is never shorter than a round.
+func pause(round time.Duration) time.Duration {
+	return max(round, 10*time.Millisecond+rand.N(240*time.Millisecond))
+}

@@ -1,0 +1,283 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/access"
+	"github.com/holdfast-go/holdfast/internal/backend"
+	spaces "github.com/holdfast-go/holdfast/internal/backend/memory"
+	"github.com/holdfast-go/holdfast/internal/backend/quorum"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// server is a master in memory that can fail.
+type server struct {
+	space *spaces.Space
+	mu    sync.Mutex
+	mode  mode
+}
+
+type mode int
+
+const (
+	well      mode = iota
+	away           // requests fail at once
+	silent         // requests are lost, and fail after their time limit
+	deafening      // requests take effect, and their replies are lost
+)
+
+func (s *server) set(m mode) { s.mu.Lock(); s.mode = m; s.mu.Unlock() }
+func (s *server) is() mode   { s.mu.Lock(); defer s.mu.Unlock(); return s.mode }
+
+// wipe loses all data. A restarted server does not vote until the longest lease has passed.
+func (s *server) wipe(t *testing.T) {
+	t.Helper()
+	space, err := spaces.NewSpace(0)
+	ok(t, err)
+	s.mu.Lock()
+	s.space = space
+	s.mu.Unlock()
+}
+
+var errAway = errors.New("server away")
+
+// remote is a backend of one Locker on a server. Only the requests of the engine fail.
+type remote struct {
+	*spaces.Backend
+	*server
+	o    backend.Options
+	made map[*spaces.Space]*spaces.Backend
+}
+
+func (r *remote) now() *spaces.Backend {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b := r.made[r.space]
+	if b == nil {
+		b, _ = spaces.New(spaces.Options{Options: r.o, Space: r.space})
+		r.made[r.space] = b
+	}
+	return b
+}
+
+// through sends a request, which takes a moment each way.
+func through[T any](r *remote, limit time.Duration, f func(*spaces.Backend) (T, error)) (v T, err error) {
+	time.Sleep(rand.N(time.Millisecond))
+	switch r.is() {
+	case well:
+	case away:
+		return v, errAway
+	case silent:
+		time.Sleep(limit)
+		return v, errAway
+	case deafening:
+		_, _ = f(r.now())
+		time.Sleep(limit)
+		return v, errAway
+	}
+	v, err = f(r.now())
+	time.Sleep(rand.N(time.Millisecond))
+	return v, err
+}
+
+func (r *remote) Acquire(ctx context.Context, q backend.AcquireRequest) (backend.AcquireReply, error) {
+	reply, err := through(r, q.Timeout, func(b *spaces.Backend) (backend.AcquireReply, error) { return b.Acquire(ctx, q) })
+	reply.Repeated = reply.Repeated || err != nil
+	return reply, err
+}
+
+func (r *remote) Renew(ctx context.Context, qs []backend.RenewRequest) []backend.RenewReply {
+	replies, err := through(r, 250*time.Millisecond, func(b *spaces.Backend) ([]backend.RenewReply, error) { return b.Renew(ctx, qs), nil })
+	if err != nil {
+		replies = make([]backend.RenewReply, len(qs))
+		for i := range replies {
+			replies[i].Err = err
+		}
+	}
+	return replies
+}
+
+func (r *remote) Release(ctx context.Context, q backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	reply, err := through(r, 250*time.Millisecond, func(b *spaces.Backend) (backend.ReleaseReply, error) { return b.Release(ctx, q) })
+	reply.Repeated = reply.Repeated || err != nil
+	return reply, err
+}
+
+// retry repeats a request in the background until it takes effect.
+func (r *remote) retry(f func(*spaces.Backend)) {
+	go func() {
+		for {
+			select {
+			case <-r.o.Closing:
+				return
+			case <-time.After(rand.N(5 * time.Millisecond)):
+			}
+			if m := r.is(); m == well || m == deafening {
+				f(r.now())
+				return
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	}()
+}
+
+func (r *remote) Withdraw(q backend.WithdrawRequest) {
+	r.retry(func(b *spaces.Backend) { b.Withdraw(q) })
+}
+
+func (r *remote) ReleaseLater(q backend.ReleaseRequest, until time.Time) {
+	r.retry(func(b *spaces.Backend) { b.ReleaseLater(q, until) })
+}
+
+func (r *remote) Hurry(string)          {}
+func (r *remote) Report()               {}
+func (r *remote) Drain(context.Context) {}
+func (r *remote) Close()                {}
+func (r *remote) Permanent(error) bool  { return false }
+func (r *remote) Listen(ctx context.Context, on func(backend.Notification)) {
+	for ctx.Err() == nil { // a wipe ends the subscription
+		b := r.now()
+		sub, end := context.WithCancel(ctx)
+		go func() {
+			for sub.Err() == nil && r.now() == b {
+				time.Sleep(10 * time.Millisecond)
+			}
+			end()
+		}()
+		b.Listen(sub, on)
+		end()
+	}
+}
+
+type servers []*server
+
+func newServers(t *testing.T, n int) servers {
+	t.Helper()
+	list := make(servers, n)
+	for i := range list {
+		list[i] = new(server)
+		list[i].wipe(t)
+	}
+	return list
+}
+
+func (s servers) locker(t *testing.T, o lockcore.Options) *lockcore.Locker {
+	t.Helper()
+	l, err := lockcore.NewOnMasters(o, func(common backend.Options) []quorum.Master {
+		var masters []quorum.Master
+		for i, one := range s {
+			r := &remote{server: one, o: common, made: map[*spaces.Space]*spaces.Backend{}}
+			r.Backend = r.now()
+			masters = append(masters, quorum.Master{Backend: r, Name: fmt.Sprint("server ", i)})
+		}
+		return masters
+	})
+	ok(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = l.Close(ctx)
+		time.Sleep(time.Second) // for the goroutines of remote
+	})
+	return l
+}
+
+// register refuses smaller tokens, and notes holds that overlap.
+type register struct {
+	*testing.T
+	inside atomic.Int32
+	last   atomic.Int64
+	holds  atomic.Int64
+}
+
+func (r *register) hold(le *lockcore.Lease, stay time.Duration) {
+	if r.inside.Add(1) > 1 {
+		r.Errorf("an overlap after %d holds", r.holds.Load())
+	}
+	if last := r.last.Swap(le.Token()); last >= le.Token() {
+		r.Errorf("token %d after %d", le.Token(), last)
+	}
+	r.holds.Add(1)
+	select {
+	case <-time.After(stay):
+	case <-le.Context().Done():
+	}
+	r.inside.Add(-1)
+}
+
+// A key is held by one call at a time, whatever happens to a minority of the servers, and the calls
+// go on.
+func TestQuorumMinority(t *testing.T) {
+	for n := 3; n <= 5; n += 2 {
+		synctest.Test(t, func(t *testing.T) {
+			s, reg := newServers(t, n), &register{T: t}
+			var wg sync.WaitGroup
+			end := time.Now().Add(time.Minute)
+			for range 4 {
+				l := s.locker(t, lockcore.Options{Terms: lockcore.Terms{Lease: 2 * time.Second, Wait: 20 * time.Second}})
+				for range 3 {
+					wg.Go(func() {
+						for time.Now().Before(end) {
+							le, err := l.Acquire(t.Context(), "k", lockcore.Terms{})
+							if err != nil {
+								t.Errorf("at %v: %v", time.Until(end), err)
+								return
+							}
+							reg.hold(le, rand.N(20*time.Millisecond))
+							_ = le.Release(t.Context())
+						}
+					})
+				}
+			}
+			for time.Now().Before(end) {
+				ill := rand.Perm(n)[:n/2]
+				for _, i := range ill {
+					s[i].set(mode(1 + rand.IntN(3)))
+					if rand.IntN(3) == 0 {
+						s[i].set(away)
+						s[i].wipe(t)
+					}
+				}
+				time.Sleep(2*time.Second + rand.N(2*time.Second)) // also the time for which a wiped server does not vote
+				for _, i := range ill {
+					s[i].set(well)
+				}
+				time.Sleep(rand.N(2 * time.Second))
+			}
+			wg.Wait()
+			t.Logf("%d servers: %d holds", n, reg.holds.Load())
+		})
+	}
+}
+
+// Without a majority no call gets the key. With it again, the calls go on, and tokens have grown.
+func TestQuorumMajorityAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServers(t, 3)
+		l := s.locker(t, lockcore.Options{})
+		le, err := l.Acquire(t.Context(), "k", noWait)
+		ok(t, err)
+		first := le.Token()
+		ok(t, le.Release(t.Context()))
+		s[0].set(silent)
+		s[2].set(away)
+		if _, err := l.Acquire(t.Context(), "k", lockcore.Terms{Wait: 3 * time.Second}); !errors.Is(err, lockcore.ErrUnavailable) {
+			t.Errorf("without a majority: %v", err)
+		}
+		s[0].set(well)
+		le, err = l.Acquire(t.Context(), "k", lockcore.Terms{})
+		ok(t, err)
+		if h, held := access.HoldOf(le.Context(), "k"); !held || h.Token <= first {
+			t.Errorf("token %d after %d", h.Token, first)
+		}
+		ok(t, le.Release(t.Context()))
+	})
+}
