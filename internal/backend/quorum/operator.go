@@ -18,18 +18,11 @@ func unsupported(what, instead string) error {
 // collect asks all masters, and returns the replies, or an error if no majority replied. It waits for
 // all of them, within the time limit of each.
 func collect[T any](b *Backend, f func(m *Master) (T, error)) ([]T, error) {
-	type result struct {
-		value T
-		err   error
-	}
 	var replies []T
 	errs := make([]error, len(b.masters))
-	ask(b, func(i int) result {
-		v, err := f(&b.masters[i])
-		return result{v, err}
-	}, func(i int, got result) bool {
-		if errs[i] = got.err; got.err == nil {
-			replies = append(replies, got.value)
+	ask(b, func(i int) (T, error) { return f(&b.masters[i]) }, func(i int, reply T, err error) bool {
+		if errs[i] = err; err == nil {
+			replies = append(replies, reply)
 		}
 		return false
 	})

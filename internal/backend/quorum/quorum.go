@@ -141,7 +141,12 @@ func (b *Backend) failed(v votes) error {
 	return b.failure(errs)
 }
 
+// failure returns the error of a request without a majority. If no master was asked, that is
+// ErrClosed.
 func (b *Backend) failure(errs []error) error {
+	if b.closed() {
+		return backend.ErrClosed
+	}
 	f := &failure{errs: errs}
 	for _, m := range b.masters {
 		f.names = append(f.names, m.Name)
@@ -150,12 +155,16 @@ func (b *Backend) failure(errs []error) error {
 }
 
 // ask calls f for each master, in a goroutine each, and passes the results to next in the order of
-// their arrival, until next returns true or all have arrived. The goroutines of later results end by
-// themselves: each request to a master has a time limit. Close waits for them.
-func ask[T any](b *Backend, f func(i int) T, next func(i int, result T) (decided bool)) {
+// their arrival, until next returns true or all have arrived. After Close it calls neither.
+//
+// A goroutine whose result is not awaited ends by itself, because each request to a master has a time
+// limit, and Close waits for it. It may run later than ask returns. So f uses only what the caller
+// does not change, and next alone, which runs in the caller's goroutine, keeps results.
+func ask[T any](b *Backend, f func(i int) (T, error), next func(i int, result T, err error) (decided bool)) {
 	type answer struct {
 		i      int
 		result T
+		err    error
 	}
 	answers := make(chan answer, len(b.masters)) // so that no goroutine waits for a receiver
 	if !b.begin(len(b.masters)) {
@@ -164,14 +173,21 @@ func ask[T any](b *Backend, f func(i int) T, next func(i int, result T) (decided
 	for i := range b.masters {
 		go func() {
 			defer b.asks.Done()
-			answers <- answer{i, f(i)}
+			result, err := f(i)
+			answers <- answer{i, result, err}
 		}()
 	}
 	for range b.masters {
-		if a := <-answers; next(a.i, a.result) {
+		if a := <-answers; next(a.i, a.result, a.err) {
 			return
 		}
 	}
+}
+
+func (b *Backend) closed() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.closing
 }
 
 // begin adds n requests, unless the backend is closed.
@@ -219,8 +235,11 @@ func (b *Backend) Drain(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	n := 0
-	ask(b, func(i int) bool { b.masters[i].Drain(ctx); return ctx.Err() == nil }, func(_ int, drained bool) bool {
-		if drained {
+	ask(b, func(i int) (struct{}, error) {
+		b.masters[i].Drain(ctx)
+		return struct{}{}, ctx.Err()
+	}, func(_ int, _ struct{}, err error) bool {
+		if err == nil {
 			n++
 		}
 		return n >= b.majority

@@ -9,15 +9,14 @@ import (
 
 // ends counts the replies to a ReleaseRequest.
 type ends struct {
-	released, refused, failed int
-	errs                      []error
+	released, refused int
+	errs              []error
 }
 
 func (e *ends) add(i int, reply backend.ReleaseReply, err error) {
 	switch {
 	case err != nil:
 		e.errs[i] = err
-		e.failed++
 	case reply.Released:
 		e.released++
 	default:
@@ -44,15 +43,10 @@ func (b *Backend) Release(ctx context.Context, r backend.ReleaseRequest) (backen
 		return b.releaseAndAcquire(ctx, r)
 	}
 	e := ends{errs: make([]error, len(b.masters))}
-	type result struct {
-		backend.ReleaseReply
-		err error
-	}
-	ask(b, func(i int) result {
-		reply, err := b.masters[i].release(ctx, r)
-		return result{reply, err}
-	}, func(i int, got result) bool {
-		e.add(i, got.ReleaseReply, got.err)
+	ask(b, func(i int) (backend.ReleaseReply, error) {
+		return b.masters[i].release(ctx, r)
+	}, func(i int, reply backend.ReleaseReply, err error) bool {
+		e.add(i, reply, err)
 		return e.released >= b.majority || e.refused > len(b.masters)-b.majority
 	})
 	return e.reply(b)
@@ -86,13 +80,9 @@ func (b *Backend) releaseAndAcquire(ctx context.Context, r backend.ReleaseReques
 	passedOn := homeErr != nil || first.Next.Outcome != backend.OutcomeGranted
 
 	e, v := ends{errs: make([]error, len(b.masters))}, make(votes, len(b.masters))
-	type result struct {
-		backend.ReleaseReply
-		err error
-	}
-	ask(b, func(i int) result {
+	ask(b, func(i int) (backend.ReleaseReply, error) {
 		if i == home {
-			return result{first, homeErr}
+			return first, homeErr
 		}
 		one := r
 		if one.Next = nil; !passedOn {
@@ -100,14 +90,13 @@ func (b *Backend) releaseAndAcquire(ctx context.Context, r backend.ReleaseReques
 			alone.Queue = false
 			one.Next = &alone
 		}
-		reply, err := b.masters[i].release(ctx, one)
-		return result{reply, err}
-	}, func(i int, got result) bool {
-		e.add(i, got.ReleaseReply, got.err)
+		return b.masters[i].release(ctx, one)
+	}, func(i int, reply backend.ReleaseReply, err error) bool {
+		e.add(i, reply, err)
 		if passedOn {
 			return e.released >= b.majority || e.refused > len(b.masters)-b.majority
 		}
-		v[i] = &vote{got.Next, got.err}
+		v[i] = &vote{reply.Next, err}
 		return v.count(granted) >= b.majority
 	})
 	reply, err := e.reply(b)

@@ -59,7 +59,9 @@ func (b *Backend) tallies(n int) []tally {
 // Renew extends leases on all masters, and returns when each has the verdict of a majority.
 func (b *Backend) Renew(ctx context.Context, rs []backend.RenewRequest) []backend.RenewReply {
 	all := b.tallies(len(rs))
-	ask(b, func(i int) []backend.RenewReply { return b.masters[i].Renew(ctx, rs) }, func(i int, replies []backend.RenewReply) bool {
+	ask(b, func(i int) ([]backend.RenewReply, error) {
+		return b.masters[i].Renew(ctx, rs), nil
+	}, func(i int, replies []backend.RenewReply, _ error) bool {
 		decided := true
 		for k := range all {
 			all[k].add(i, replies[k])
@@ -78,10 +80,10 @@ func (b *Backend) Renew(ctx context.Context, rs []backend.RenewRequest) []backen
 // have been asked then.
 func (b *Backend) Extend(ctx context.Context, r backend.RenewRequest) (backend.RenewReply, time.Time) {
 	sent, all := time.Now(), b.tallies(1)
-	ask(b, func(i int) backend.RenewReply {
+	ask(b, func(i int) (backend.RenewReply, error) {
 		reply, _ := b.masters[i].Extend(ctx, r)
-		return reply
-	}, func(i int, reply backend.RenewReply) bool {
+		return reply, nil
+	}, func(i int, reply backend.RenewReply, _ error) bool {
 		all[0].add(i, reply)
 		return all[0].decided(b)
 	})

@@ -61,13 +61,13 @@ func (b *Backend) raise(ctx context.Context, r *backend.AcquireRequest, v votes)
 	for i, one := range v {
 		behind[i] = one != nil && granted(one) && !has(one)
 	}
-	ask(b, func(i int) bool {
+	ask(b, func(i int) (raised bool, err error) {
 		if !behind[i] {
-			return false
+			return false, nil
 		}
 		reply := b.masters[i].Renew(ctx, up)[0]
-		return reply.Err == nil && reply.Verdict == backend.VerdictKept
-	}, func(_ int, raised bool) bool {
+		return reply.Verdict == backend.VerdictKept, reply.Err
+	}, func(_ int, raised bool, _ error) bool {
 		if raised {
 			have++
 		}

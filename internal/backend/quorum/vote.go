@@ -72,16 +72,16 @@ func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 	home := b.home(r.Key)
 	v := make(votes, len(b.masters))
 	for pause := time.Millisecond; ; pause *= 2 {
+		round := r // a late goroutine of this round must not see the next one
 		b.collectVotes(v, func(i int) (backend.AcquireReply, error) {
-			one := r
+			one := round
 			one.Queue = r.Queue && i == home
 			return b.masters[i].Acquire(ctx, one)
 		})
 		turn := v[home] != nil && granted(v[home]) && v.count(granted) < b.majority && v.count(failed) <= len(v)-b.majority
-		if !turn || time.Since(sent)+pause > r.Timeout || ctx.Err() != nil {
+		if !turn || time.Since(sent)+pause > r.Timeout || !sleep(ctx, pause) {
 			break
 		}
-		time.Sleep(pause)
 		r.First = false
 	}
 	return b.result(ctx, &r, v, sent)
@@ -97,24 +97,38 @@ func (b *Backend) collectVotes(v votes, acquire func(i int) (backend.AcquireRepl
 			v[i] = nil
 		}
 	}
-	ask(b, func(i int) *vote {
+	ask(b, func(i int) (reply backend.AcquireReply, err error) {
 		if final[i] {
-			return nil
+			return reply, nil
 		}
-		reply, err := acquire(i)
-		return &vote{reply, err}
-	}, func(i int, one *vote) bool {
-		if one != nil {
-			v[i] = one
+		return acquire(i)
+	}, func(i int, reply backend.AcquireReply, err error) bool {
+		if !final[i] {
+			v[i] = &vote{reply, err}
 		}
 		return v.count(granted) >= b.majority
 	})
+}
+
+// sleep waits for d, and returns false if ctx ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // result returns the reply of the majority.
 func (b *Backend) result(ctx context.Context, r *backend.AcquireRequest, v votes, sent time.Time) (reply backend.AcquireReply, err error) {
 	b.tokens.learn(sent, r.Floor, v)
 	arrived := v.count(func(*vote) bool { return true })
+	if arrived == 0 {
+		return backend.AcquireReply{Sent: sent}, backend.ErrClosed
+	}
 	holder := v.busiest()
 	if v.count(granted) >= b.majority {
 		if b.raise(ctx, r, v) {
