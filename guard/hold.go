@@ -16,7 +16,7 @@ type Hold struct {
 	GrantedAt time.Time // when it began, by the clock of Redis
 	Attempt   int       // see [Attempt]
 	TookOver  bool      // see [Attempt]
-	hold      access.Hold
+	grant     *string   // a pointer, because the id is the secret of a ticket, and fmt must not print it
 }
 
 // ID returns 32 hexadecimal digits that name the hold. All calls under the hold, including nested
@@ -26,7 +26,7 @@ type Hold struct {
 // A resource that stores the ID with the token can distinguish two holds with equal tokens. A
 // failover that loses a grant can cause equal tokens; see package fence. The ID is a digest and
 // gives no right to the key.
-func (h Hold) ID() string { return h.hold.ID() }
+func (h Hold) ID() string { return access.Hold{Token: h.Token, Grant: h.grant}.ID() }
 
 // Current returns the innermost hold that ctx carries, of any Locker and kind of key. ok is false
 // if ctx carries no hold that is valid now. A hold that was released or lost is not valid.
@@ -35,7 +35,7 @@ func Current(ctx context.Context) (h Hold, ok bool) {
 	if !ok {
 		return Hold{}, false
 	}
-	return Hold{Key: c.Key, Token: c.Token, GrantedAt: c.GrantedAt, Attempt: c.Attempt, TookOver: c.TookOver, hold: c}, true
+	return Hold{Key: c.Key, Token: c.Token, GrantedAt: c.GrantedAt, Attempt: c.Attempt, TookOver: c.TookOver, grant: c.Grant}, true
 }
 
 // Token returns the fencing token under which ctx holds key, and reports whether ctx holds key. The
