@@ -160,7 +160,7 @@ func (le *Lease) Extend(ctx context.Context, d time.Duration) error {
 //
 // Release also works if ctx has ended, and takes at most 1 s. If no reply arrives, the Locker
 // retries the release asynchronously. The key is free at the end of the lease at the latest. A once
-// key then counts as abandoned until another call takes it over, or Redis gets the release. The
+// key is then abandoned until another call takes it over, or Redis gets the release. The
 // Locker retries that for an hour after the lease.
 //
 // After a takeover (see Abandoned) Release ends the mark of the earlier run too. If the effect of

@@ -49,7 +49,7 @@ func ExampleNoEffect() {
 	// 201, replayed: "true"
 }
 
-// The provider did not answer, so nobody knows whether it was paid. The next request asks it.
+// The provider did not answer, so the payment may have been made. The next request asks it.
 func ExampleUnknown() {
 	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {

@@ -27,7 +27,7 @@ func grants() []rule {
 			r, g := s.a.hold(&s.job, atLeast(floor))
 			s.check(g.Token == floor && !g.Plain, "the grant is %+v", g)
 			s.a.end(r, g.Token+used)
-			next := request(&s.job, atLeast(floor-1)) // a smaller one than that of the hold before
+			next := request(&s.job, atLeast(floor-1)) // smaller than the last token
 			g = s.b.acquire(backend.OutcomeGranted, next)
 			s.check(g.Token > floor+used, "token %d after %d", g.Token, floor+used)
 			after := request(&s.job, atLeast(floor+time.Minute.Microseconds()))

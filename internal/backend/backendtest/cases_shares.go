@@ -377,7 +377,7 @@ func sharedEnds() []rule {
 			s.state(&s.job, backend.StateFree)
 		}),
 		fast("a share is not released as a hold alone, or the reverse", func(s *scene) {
-			r, g := s.a.hold(&s.job, reader) // its id is also that of the phase
+			r, g := s.a.hold(&s.job, reader) // its id also names the phase
 			alone := *r
 			alone.Share = backend.Share{}
 			s.a.release(false, ending(&alone, g.Token))
