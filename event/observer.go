@@ -27,7 +27,7 @@ type Acquisition struct {
 // If the Observer panics:
 //
 //   - The Locker recovers and counts a panic in Lost, RenewFailed, RenewPass, GroupSent, Overrun,
-//     CompletionFailed, CompletionStored, CleanupFailed and Traceparent, and then works as without
+//     CompletionFailed, CompletionStored, CleanupFailed, ServerFailed, ServerRecovered and Traceparent, and then works as without
 //     the panic. Most of these calls come on goroutines of the Locker. It logs the first such panic
 //     with slog.Error and reports it as Misconfigured.
 //   - All other events come on the goroutine of the call that they belong to. A panic there reaches
@@ -41,7 +41,8 @@ type Observer interface {
 	// call; only CompletionFailed or CompletionStored may follow. These events belong to no
 	// call and come with any ctx:
 	//
-	//   - RenewPass, GroupSent, CleanupFailed, ForceCleared and Misconfigured
+	//   - RenewPass, GroupSent, CleanupFailed, ForceCleared, ServerFailed, ServerRecovered and
+	//     Misconfigured
 	//   - BadRecord, if a middleware reports it
 	//   - NoKey, ConflictLost, PayloadDiffers, TickAbandoned, Parked, Unparked and RerunSkipped
 	Event(ctx context.Context, e Event)
@@ -175,6 +176,16 @@ type ForceCleared struct {
 	Token     int64 // of the hold; the next one has a greater token
 	EvenAlive bool  // by ForceClearEvenAlive: the holder may have been alive
 }
+
+// ServerFailed: one of several independent servers did not reply to a request in time, or replied
+// with an error. It is emitted once, and again only after ServerRecovered. It belongs to no call.
+type ServerFailed struct {
+	Server string // its address
+	Err    error
+}
+
+// ServerRecovered: a server that had failed has replied again.
+type ServerRecovered struct{ Server string }
 
 // Misconfigured reports, once, a mistake in the setup of a middleware or a panic of the Observer.
 type Misconfigured struct{ Problem string }

@@ -48,6 +48,9 @@ var (
 	// ErrTicket: the text is not a ticket, or it is a ticket of a Locker with another prefix. The
 	// text of the error says which.
 	ErrTicket = notRun("lockcore: bad ticket")
+	// ErrUnsupported: the servers of the Locker cannot do this, see NewQuorum, or one of them is not
+	// suitable. The text of the error says what to use instead. No command was sent.
+	ErrUnsupported = notRun("lockcore: unsupported")
 	// ErrNested: the ctx of a Claim holds the same key, so the call would wait for itself. Or
 	// Ticket was called for a hold with nested runs, which cannot be transferred.
 	ErrNested = notRun("lockcore: nested claim of the same key")
@@ -229,6 +232,17 @@ func (e *dataError) Unwrap() error        { return e.Reply }
 // ErrorType names the class for telemetry.
 func (e *dataError) ErrorType() string { return "bad_record" }
 
+// unsupportedError satisfies ErrUnsupported.
+type unsupportedError struct{ error }
+
+func (e *unsupportedError) Is(target error) bool {
+	return target == ErrUnsupported || target == ErrNotRun
+}
+func (e *unsupportedError) Unwrap() error { return e.error }
+
+// ErrorType names the class for telemetry.
+func (e *unsupportedError) ErrorType() string { return "unsupported" }
+
 // translate returns an error of the backend as an error of this package.
 func translate(err error) error {
 	if e, ok := errors.AsType[*backend.DataError](err); ok {
@@ -238,6 +252,8 @@ func translate(err error) error {
 		return &replicaAcksError{Acked: e.Acked, Wanted: e.Wanted, Reason: e.Reason}
 	}
 	switch {
+	case errors.Is(err, backend.ErrUnsupported):
+		return &unsupportedError{err}
 	case errors.Is(err, backend.ErrClosed):
 		return ErrClosed
 	case errors.Is(err, backend.ErrTooLate):
@@ -246,14 +262,14 @@ func translate(err error) error {
 	return err
 }
 
-// unavailable wraps an error of the backend in ErrUnavailable. It does not wrap a dataError, which
-// comes from an available backend.
+// unavailable wraps an error of the backend in ErrUnavailable. It does not wrap a dataError or an
+// unsupportedError, which come from an available backend.
 func unavailable(err error) error {
 	if err == nil {
 		return ErrUnavailable
 	}
 	err = translate(err)
-	if errors.As(err, new(*dataError)) {
+	if errors.As(err, new(*dataError)) || errors.As(err, new(*unsupportedError)) {
 		return err
 	}
 	return errtext.Wrap(ErrUnavailable, err)

@@ -2,6 +2,7 @@ package lockcore
 
 import (
 	"crypto/rand"
+	"fmt"
 	"time"
 
 	"github.com/holdfast-go/holdfast/event"
@@ -29,11 +30,14 @@ func NewSpace() (func(Options) (*Locker, error), error) {
 	}, nil
 }
 
-// NewOnMasters returns a Locker on a majority of masters. masters is called with the options of the
-// Locker.
-func NewOnMasters(o Options, masters func(backend.Options) []quorum.Master) (*Locker, error) {
+// NewOnMasters returns a Locker on a majority of n masters, which the function master makes.
+func NewOnMasters(o Options, n int, master func(i int, o backend.Options) quorum.Master) (*Locker, error) {
 	return newLocker(o.Terms, o.Observer, func(common backend.Options) (backend.Backend, error) {
-		return quorum.New(masters(common)), nil
+		masters, names := make([]quorum.Master, n), make([]string, n)
+		for i := range masters {
+			masters[i], names[i] = master(i, common), fmt.Sprint("server ", i)
+		}
+		return quorum.New(masters, quorum.NewServers(names, longestLease(o.Terms), common.Server)), nil
 	})
 }
 

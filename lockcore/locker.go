@@ -117,7 +117,7 @@ func newLocker(t Terms, o event.Observer, open func(backend.Options) (backend.Ba
 	l := &Locker{
 		id: uuid.NewString(), terms: t, observer: o, warnings: warnings, closing: make(chan struct{}), grants: map[string]*grant{},
 	}
-	common := backend.Options{Locker: l.id, Closing: l.closing, CleanupsFailed: l.cleanupsFailed}
+	common := backend.Options{Locker: l.id, Closing: l.closing, CleanupsFailed: l.cleanupsFailed, Server: l.serverChanged}
 	if o != nil {
 		common.Grouped = l.grouped
 	}
@@ -137,6 +137,14 @@ func newLocker(t Terms, o event.Observer, open func(backend.Options) (backend.Ba
 
 func (l *Locker) cleanupsFailed(n int, err error) {
 	l.shielded(func() { l.report(l.base, event.CleanupFailed{N: n, Err: translate(err)}) })
+}
+
+func (l *Locker) serverChanged(name string, err error) {
+	var e event.Event = event.ServerRecovered{Server: name}
+	if err != nil {
+		e = event.ServerFailed{Server: name, Err: translate(err)}
+	}
+	l.shielded(func() { l.report(l.base, e) })
 }
 
 func (l *Locker) grouped(calls int, waited time.Duration) {
@@ -248,7 +256,7 @@ func (l *Locker) acquire(ctx context.Context, key string, n Limit, fixed bool, t
 
 // report passes e, which is an Event, to the Observer.
 func (l *Locker) report(ctx context.Context, e any) {
-	l.warnMisconfigured(ctx, e)
+	l.warnOfSetup(ctx, e)
 	if l.observer != nil {
 		l.observer.Event(ctx, e)
 	}

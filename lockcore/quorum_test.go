@@ -3,7 +3,6 @@ package lockcore_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -171,14 +170,10 @@ func newServers(t *testing.T, n int) servers {
 
 func (s servers) locker(t *testing.T, o lockcore.Options) *lockcore.Locker {
 	t.Helper()
-	l, err := lockcore.NewOnMasters(o, func(common backend.Options) []quorum.Master {
-		var masters []quorum.Master
-		for i, one := range s {
-			r := &remote{server: one, o: common, made: map[*spaces.Space]*spaces.Backend{}}
-			r.Backend = r.now()
-			masters = append(masters, quorum.Master{Backend: r, Name: fmt.Sprint("server ", i)})
-		}
-		return masters
+	l, err := lockcore.NewOnMasters(o, len(s), func(i int, common backend.Options) quorum.Master {
+		r := &remote{server: s[i], o: common, made: map[*spaces.Space]*spaces.Backend{}}
+		r.Backend = r.now()
+		return r
 	})
 	ok(t, err)
 	t.Cleanup(func() {

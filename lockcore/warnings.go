@@ -70,12 +70,13 @@ func (c *call) warnTakeover(h *hold) {
 	}
 }
 
-// warnMisconfigured logs e if it is a Misconfigured.
-func (l *Locker) warnMisconfigured(ctx context.Context, e any) {
+// warnOfSetup logs e if it reports a mistake in the setup, or a server that begins to fail.
+func (l *Locker) warnOfSetup(ctx context.Context, e any) {
 	if l.warnings == nil {
 		return
 	}
-	if e, is := e.(event.Misconfigured); is {
+	switch e.(type) {
+	case event.Misconfigured, event.ServerFailed, event.ServerRecovered:
 		l.logWarning(ctx, nil, e)
 	}
 }
@@ -97,6 +98,7 @@ func errorClass(err error) string {
 		{ErrRevoked, "revoked"},
 		{ErrLost, "lost"},
 		{ErrTicket, "bad_ticket"},
+		{ErrUnsupported, "unsupported"},
 		{context.Canceled, "canceled"}, // before unavailable: a canceled command is not an outage
 		{ErrUnavailable, "unavailable"},
 		{context.DeadlineExceeded, "timeout"},

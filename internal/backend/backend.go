@@ -45,7 +45,7 @@ type Backend interface {
 	// Renew extends leases, and returns a reply for each. It returns no later than the end of ctx.
 	Renew(ctx context.Context, rs []RenewRequest) []RenewReply
 	// Extend renews one lease and does not wait for other renewals. If no reply arrives, it sends
-	// the request again. It also returns the time of the last send.
+	// the request again. It also returns the time of the last send. With a Token it prepares Adopt.
 	Extend(ctx context.Context, r RenewRequest) (RenewReply, time.Time)
 	// Release ends a hold. If r.Next is set, it also acquires the key again in the same step. The
 	// end of ctx does not cancel it.
@@ -133,6 +133,17 @@ type Options struct {
 	// Grouped receives the number of calls of each group that was sent in one write, and how long
 	// the first of them waited.
 	Grouped func(calls int, waited time.Duration)
+	// Server receives the name of a server that begins to fail, of several that the backend has, and
+	// its error; when it replies again, a nil error.
+	Server func(name string, err error)
+}
+
+// ServerInfo is what a server says of itself on a new connection.
+type ServerInfo struct {
+	RunID   string        // another one after each start
+	Refused string        // why it is not one of several independent servers; empty: it may be
+	Age     time.Duration // since its start, at least
+	Durable bool          // its last start has lost no write that it had confirmed
 }
 
 // Kind is one of the two namespaces of keys.

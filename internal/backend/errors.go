@@ -13,7 +13,7 @@ var (
 	ErrClosed = errors.New("lockcore: locker closed")
 	// ErrUnsupported is the error of an operation that the backend does not have. Its text names the
 	// operation and what to use instead.
-	ErrUnsupported = errors.New("lockcore: not supported by this backend")
+	ErrUnsupported = errors.New("lockcore: unsupported")
 	// ErrTooLate means that a release could not be sent while it was useful.
 	ErrTooLate = errors.New("no command could be sent in time")
 	// ErrHeldUp means that too many commands are still running after their callers have returned.

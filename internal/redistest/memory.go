@@ -32,6 +32,9 @@ func Bubble(tb testing.TB) *Memory {
 // On returns a Memory on m. The caller closes m.
 func On(m *miniredis.Miniredis) *Memory { return &Memory{Redis: m, server: pipe.NewServer(m)} }
 
+// Identify changes what INFO says.
+func (m *Memory) Identify(change func(*pipe.Identity)) { m.server.Identify(change) }
+
 // Options returns fresh options for a client of m.
 func (m *Memory) Options() *redis.Options { return m.server.Options() }
 

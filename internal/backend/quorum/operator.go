@@ -12,15 +12,20 @@ import (
 
 // unsupported is the error of an operation that needs one server.
 func unsupported(what, instead string) error {
-	return fmt.Errorf("%w: %s: use %s", backend.ErrUnsupported, what, instead)
+	return fmt.Errorf("%w on a majority of servers: %s: use %s", backend.ErrUnsupported, what, instead)
 }
+
+var (
+	errOnce    = unsupported("once keys", "one Redis, or package sqlonce")
+	errTickets = unsupported("tickets", "one Redis")
+)
 
 // collect asks all masters, and returns the replies, or an error if no majority replied. It waits for
 // all of them, within the time limit of each.
-func collect[T any](b *Backend, f func(m *Master) (T, error)) ([]T, error) {
+func collect[T any](b *Backend, f func(Master) (T, error)) ([]T, error) {
 	var replies []T
 	errs := make([]error, len(b.masters))
-	ask(b, func(i int) (T, error) { return f(&b.masters[i]) }, func(i int, reply T, err error) bool {
+	ask(b, func(i int) (T, error) { return f(b.masters[i]) }, func(i int, reply T, err error) bool {
 		if errs[i] = err; err == nil {
 			replies = append(replies, reply)
 		}
@@ -34,7 +39,7 @@ func collect[T any](b *Backend, f func(m *Master) (T, error)) ([]T, error) {
 
 // Inspect returns the state of the key on a majority of the masters.
 func (b *Backend) Inspect(ctx context.Context, key *backend.Key, record backend.RecordPart) (backend.Status, error) {
-	replies, err := collect(b, func(m *Master) (backend.Status, error) { return m.Inspect(ctx, key, record) })
+	replies, err := collect(b, func(m Master) (backend.Status, error) { return m.Inspect(ctx, key, record) })
 	if err != nil {
 		return backend.Status{}, err
 	}
@@ -72,7 +77,7 @@ func (b *Backend) List(ctx context.Context, r backend.ListRequest) iter.Seq2[bac
 			kind backend.Kind
 			name string
 		}
-		lists, err := collect(b, func(m *Master) (map[id]backend.ListEntry, error) {
+		lists, err := collect(b, func(m Master) (map[id]backend.ListEntry, error) {
 			found := map[id]backend.ListEntry{}
 			for e, err := range m.List(ctx, r) {
 				if err != nil {
@@ -106,13 +111,13 @@ func (b *Backend) List(ctx context.Context, r backend.ListRequest) iter.Seq2[bac
 
 // Revoke revokes the hold on a majority of the masters.
 func (b *Backend) Revoke(ctx context.Context, key *backend.Key) error {
-	_, err := collect(b, func(m *Master) (struct{}, error) { return struct{}{}, m.Revoke(ctx, key) })
+	_, err := collect(b, func(m Master) (struct{}, error) { return struct{}{}, m.Revoke(ctx, key) })
 	return err
 }
 
 // Clear clears the key on a majority of the masters.
 func (b *Backend) Clear(ctx context.Context, r backend.ClearRequest) (backend.ClearReply, error) {
-	replies, err := collect(b, func(m *Master) (backend.ClearReply, error) { return m.Clear(ctx, r) })
+	replies, err := collect(b, func(m Master) (backend.ClearReply, error) { return m.Clear(ctx, r) })
 	if err != nil {
 		return backend.ClearHeld, err
 	}
@@ -136,7 +141,7 @@ func (b *Backend) cleared(replies []backend.ClearReply) backend.ClearReply {
 
 // ForceClear ends the lease on a majority of the masters.
 func (b *Backend) ForceClear(ctx context.Context, r backend.ForceClearRequest) (backend.ForceClearReply, error) {
-	replies, err := collect(b, func(m *Master) (backend.ForceClearReply, error) { return m.ForceClear(ctx, r) })
+	replies, err := collect(b, func(m Master) (backend.ForceClearReply, error) { return m.ForceClear(ctx, r) })
 	if err != nil {
 		return backend.ForceClearReply{}, err
 	}
@@ -177,17 +182,17 @@ func (b *Backend) Listen(ctx context.Context, on func(backend.Notification)) {
 
 // Complete is not supported: a record on a majority would be a replicated register.
 func (b *Backend) Complete(context.Context, backend.CompleteRequest) (backend.ReleaseReply, error) {
-	return backend.ReleaseReply{}, unsupported("once keys", "one Redis, or package sqlonce")
+	return backend.ReleaseReply{}, errOnce
 }
 
 // Adopt is not supported.
 func (b *Backend) Adopt(context.Context, backend.AdoptRequest) (backend.AdoptReply, error) {
-	return backend.AdoptReply{}, unsupported("tickets", "one Redis")
+	return backend.AdoptReply{}, errTickets
 }
 
 // Interim is not supported.
 func (b *Backend) Interim(context.Context, backend.InterimRequest) (bool, error) {
-	return false, unsupported("tickets", "one Redis")
+	return false, errTickets
 }
 
 // Park is not supported.

@@ -11,6 +11,8 @@
 //   - A request without a majority is withdrawn from all masters, also from those that did not
 //     reply. The engine sends the next one under a new id.
 //   - A renewal counts when a majority kept the lease, and never grants it again.
+//   - The grants of a restarted master count only when every lease that it may have lost has ended
+//     (servers.go).
 //   - The remote queue of a key is on one master, its home. It only says whose turn it is: a process
 //     that ignores it needs a majority too.
 package quorum
@@ -38,14 +40,12 @@ const (
 const releaseFor = time.Hour
 
 // Master is one of the independent backends.
-type Master struct {
-	backend.Backend
-	Name string // for users
-}
+type Master = backend.Backend
 
 // Backend holds keys on a majority of its masters.
 type Backend struct {
 	masters  []Master
+	servers  *Servers
 	majority int
 	tokens   tokens
 
@@ -55,17 +55,28 @@ type Backend struct {
 }
 
 // New returns a Backend on 3, 5 or 7 masters with the same options.
-func New(masters []Master) *Backend {
-	return &Backend{masters: masters, majority: len(masters)/2 + 1}
+func New(masters []Master, servers *Servers) *Backend {
+	return &Backend{masters: masters, servers: servers, majority: len(masters)/2 + 1}
 }
 
 // Name returns the name with the names of the masters.
 func (b *Backend) Name() string {
-	names := make([]string, len(b.masters))
-	for i, m := range b.masters {
-		names[i] = m.Name
-	}
-	return fmt.Sprintf("a majority of %s", strings.Join(names, ", "))
+	return fmt.Sprintf("a majority of %s", strings.Join(b.servers.names, ", "))
+}
+
+// Probe connects to all masters. It returns an error if some that reply are not independent primaries.
+func (b *Backend) Probe(ctx context.Context) error {
+	key := b.Key(backend.KindExclusive, "probe")
+	var wrong []error
+	ask(b, func(i int) (backend.Status, error) {
+		return b.masters[i].Inspect(ctx, &key, backend.NoRecord)
+	}, func(_ int, _ backend.Status, err error) bool {
+		if errors.Is(err, backend.ErrUnsupported) {
+			wrong = append(wrong, err)
+		}
+		return false
+	})
+	return errors.Join(wrong...)
 }
 
 // Key returns a key. Its stored names are the same on all masters.
@@ -91,23 +102,17 @@ func limit(lease time.Duration) time.Duration { return min(max(lease/20, minLimi
 
 // Permanent reports whether a repeat would fail with the same error: on a majority of the masters.
 func (b *Backend) Permanent(err error) bool {
-	var f *failure
-	if !errors.As(err, &f) {
-		return false
+	if f, is := errors.AsType[*failure](err); is {
+		return f.permanent
 	}
-	n := 0
-	for i, err := range f.errs {
-		if err != nil && b.masters[i].Permanent(err) {
-			n++
-		}
-	}
-	return n >= b.majority
+	return errors.Is(err, backend.ErrUnsupported)
 }
 
 // failure is the error of a request for which no majority replied.
 type failure struct {
-	names []string
-	errs  []error // by master; nil: it replied
+	names     []string
+	errs      []error // by master; nil: it replied
+	permanent bool    // a majority has an error that a repeat would get again
 }
 
 func (f *failure) Error() string {
@@ -120,10 +125,11 @@ func (f *failure) Error() string {
 	return fmt.Sprintf("no majority: %d of %d servers failed: %s", len(parts), len(f.errs), strings.Join(parts, "; "))
 }
 
+// Unwrap leaves out that a server is unsuitable, unless a repeat would fail too.
 func (f *failure) Unwrap() []error {
 	var errs []error
 	for _, err := range f.errs {
-		if err != nil {
+		if err != nil && (f.permanent || !errors.Is(err, backend.ErrUnsupported)) {
 			errs = append(errs, err)
 		}
 	}
@@ -147,11 +153,13 @@ func (b *Backend) failure(errs []error) error {
 	if b.closed() {
 		return backend.ErrClosed
 	}
-	f := &failure{errs: errs}
-	for _, m := range b.masters {
-		f.names = append(f.names, m.Name)
+	permanent := 0
+	for i, err := range errs {
+		if err != nil && b.masters[i].Permanent(err) {
+			permanent++
+		}
 	}
-	return f
+	return &failure{names: b.servers.names, errs: errs, permanent: permanent >= b.majority}
 }
 
 // ask calls f for each master, in a goroutine each, and passes the results to next in the order of
@@ -188,6 +196,13 @@ func (b *Backend) closed() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.closing
+}
+
+// heard records the result of a request to a master, unless the request was given up.
+func (b *Backend) heard(ctx context.Context, i int, err error) {
+	if err == nil || ctx.Err() == nil && !errors.Is(err, backend.ErrClosed) && !b.closed() {
+		b.servers.heard(i, err)
+	}
 }
 
 // begin adds n requests, unless the backend is closed.

@@ -44,7 +44,7 @@ func (b *Backend) Release(ctx context.Context, r backend.ReleaseRequest) (backen
 	}
 	e := ends{errs: make([]error, len(b.masters))}
 	ask(b, func(i int) (backend.ReleaseReply, error) {
-		return b.masters[i].release(ctx, r)
+		return b.release(ctx, i, r)
 	}, func(i int, reply backend.ReleaseReply, err error) bool {
 		e.add(i, reply, err)
 		return e.released >= b.majority || e.refused > len(b.masters)-b.majority
@@ -52,9 +52,11 @@ func (b *Backend) Release(ctx context.Context, r backend.ReleaseRequest) (backen
 	return e.reply(b)
 }
 
-// release releases on one master, and again later if that is not confirmed.
-func (m *Master) release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+// release releases on master i, and again later if that is not confirmed.
+func (b *Backend) release(ctx context.Context, i int, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	m := b.masters[i]
 	reply, err := m.Release(ctx, r)
+	b.heard(context.WithoutCancel(ctx), i, err)
 	if err != nil {
 		again := r
 		again.Next, again.Repeated = nil, true
@@ -75,7 +77,7 @@ func (b *Backend) releaseAndAcquire(ctx context.Context, r backend.ReleaseReques
 	if !b.begin(1) {
 		return backend.ReleaseReply{}, backend.ErrClosed
 	}
-	first, homeErr := b.masters[home].release(ctx, r)
+	first, homeErr := b.release(ctx, home, r)
 	b.asks.Done()
 	passedOn := homeErr != nil || first.Next.Outcome != backend.OutcomeGranted
 
@@ -90,13 +92,14 @@ func (b *Backend) releaseAndAcquire(ctx context.Context, r backend.ReleaseReques
 			alone.Queue = false
 			one.Next = &alone
 		}
-		return b.masters[i].release(ctx, one)
+		return b.release(ctx, i, one)
 	}, func(i int, reply backend.ReleaseReply, err error) bool {
 		e.add(i, reply, err)
 		if passedOn {
 			return e.released >= b.majority || e.refused > len(b.masters)-b.majority
 		}
-		v[i] = &vote{reply.Next, err}
+		next, err := b.vote(i, reply.Next, err)
+		v[i] = &vote{next, err}
 		return v.count(granted) >= b.majority
 	})
 	reply, err := e.reply(b)

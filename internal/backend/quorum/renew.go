@@ -60,7 +60,11 @@ func (b *Backend) tallies(n int) []tally {
 func (b *Backend) Renew(ctx context.Context, rs []backend.RenewRequest) []backend.RenewReply {
 	all := b.tallies(len(rs))
 	ask(b, func(i int) ([]backend.RenewReply, error) {
-		return b.masters[i].Renew(ctx, rs), nil
+		replies := b.masters[i].Renew(ctx, rs)
+		for _, reply := range replies { // of one command
+			b.heard(ctx, i, reply.Err)
+		}
+		return replies, nil
 	}, func(i int, replies []backend.RenewReply, _ error) bool {
 		decided := true
 		for k := range all {
@@ -80,6 +84,12 @@ func (b *Backend) Renew(ctx context.Context, rs []backend.RenewRequest) []backen
 // have been asked then.
 func (b *Backend) Extend(ctx context.Context, r backend.RenewRequest) (backend.RenewReply, time.Time) {
 	sent, all := time.Now(), b.tallies(1)
+	switch {
+	case r.Token != 0:
+		return backend.RenewReply{Err: errTickets}, sent
+	case r.Lease > b.servers.longest:
+		return backend.RenewReply{Err: b.tooLong(r.Lease)}, sent
+	}
 	ask(b, func(i int) (backend.RenewReply, error) {
 		reply, _ := b.masters[i].Extend(ctx, r)
 		return reply, nil

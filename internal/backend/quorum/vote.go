@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -63,10 +64,15 @@ func (v votes) busiest() (b *vote) {
 // release of the hold before is still on its way to the others. So Acquire asks them again, within
 // the time limit of one request.
 func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
-	if r.Share.Limit > 0 || r.Key.Kind == backend.KindOnce {
-		return backend.AcquireReply{Sent: time.Now()}, unsupported("shares and once keys", "one Redis")
-	}
 	sent := time.Now() // before the first send
+	switch {
+	case r.Key.Kind == backend.KindOnce:
+		return backend.AcquireReply{Sent: sent}, errOnce
+	case r.Share.Limit > 0:
+		return backend.AcquireReply{Sent: sent}, unsupported("shares", "one Redis")
+	case r.Lease > b.servers.longest:
+		return backend.AcquireReply{Sent: sent}, b.tooLong(r.Lease)
+	}
 	r.Timeout = min(r.Timeout, limit(r.Lease))
 	r.Floor = b.tokens.floor(sent)
 	home := b.home(r.Key)
@@ -76,7 +82,9 @@ func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 		b.collectVotes(v, func(i int) (backend.AcquireReply, error) {
 			one := round
 			one.Queue = r.Queue && i == home
-			return b.masters[i].Acquire(ctx, one)
+			reply, err := b.masters[i].Acquire(ctx, one)
+			b.heard(ctx, i, err)
+			return b.vote(i, reply, err)
 		})
 		turn := v[home] != nil && granted(v[home]) && v.count(granted) < b.majority && v.count(failed) <= len(v)-b.majority
 		if !turn || time.Since(sent)+pause > r.Timeout || !sleep(ctx, pause) {
@@ -85,6 +93,19 @@ func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 		r.First = false
 	}
 	return b.result(ctx, &r, v, sent)
+}
+
+// vote returns a reply of master i, or an error if it is a grant that does not count.
+func (b *Backend) vote(i int, reply backend.AcquireReply, err error) (backend.AcquireReply, error) {
+	if err == nil && reply.Outcome == backend.OutcomeGranted {
+		err = b.servers.mayVote(i, reply.Sent)
+	}
+	return reply, err
+}
+
+// tooLong returns the error of a lease that a restarted master may forget and vote before its end.
+func (b *Backend) tooLong(lease time.Duration) error {
+	return unsupported(fmt.Sprintf("a lease of %v", lease), fmt.Sprintf("at most %v, or a greater Options.Terms.Lease in all programs: a restarted server does not vote for that long", b.servers.longest))
 }
 
 // collectVotes asks all masters that have not granted and not failed yet, until a majority has

@@ -35,6 +35,11 @@ type Options struct {
 	Prefix   string // of every key; empty: "holdfast"; the caller has checked it
 	NoGroups bool   // send each call alone
 	Acks     Acks   // replicas that must acknowledge
+	// Connected is called with each new connection of New's own clients, before its first command. If
+	// it returns an error, the connection is not used, and its command fails with that error. nil:
+	// no server is asked what it is.
+	Connected func(backend.ServerInfo) error
+	MinAge    time.Duration // for Connected: ServerInfo.Durable is only set for a younger server
 }
 
 // Backend stores keys in Redis.

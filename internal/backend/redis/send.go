@@ -26,7 +26,7 @@ type sender struct {
 // newSender returns a sender on rdb. Groups have no effect on a client of the user, and none with
 // acks, because WAIT counts only the writes of its own connection.
 func newSender(rdb redis.UniversalClient, o *Options) (*sender, error) {
-	connections, err := conn.New(rdb)
+	connections, err := conn.New(rdb, o.greet())
 	if err != nil {
 		return nil, err
 	}

@@ -4,10 +4,13 @@ package pipe
 
 import (
 	"context"
+	"crypto/rand"
+	"fmt"
 	"net"
 	"sync"
 	"time"
 
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -24,20 +27,61 @@ func Buffered(conn net.Conn) net.Conn {
 // inMemory is the part of a miniredis that a Server uses.
 type inMemory interface {
 	Dial() (net.Conn, error)
+	Server() *server.Server // nil before the first Dial
 	Close()
+}
+
+// Identity is what INFO says of a Server: by default a primary that has run for a day.
+type Identity struct {
+	RunID   string
+	Started time.Time
+	Role    string
+	Mode    string
 }
 
 // Server is a server in memory whose Dial and Close may run at the same time. go-redis dials in
 // goroutines that may outlive their client. A miniredis does not allow that. Its Dial adds to the
 // WaitGroup for which its Close waits. Its Dial after Close starts the server again.
 type Server struct {
-	server inMemory
-	mu     sync.Mutex
-	closed bool
+	server   inMemory
+	mu       sync.Mutex
+	dialed   bool
+	closed   bool
+	identity Identity
 }
 
 // NewServer returns a Server that runs until Close.
-func NewServer(server inMemory) *Server { return &Server{server: server} }
+func NewServer(server inMemory) *Server {
+	return &Server{server: server, identity: Identity{
+		RunID: rand.Text(), Started: time.Now().Add(-24 * time.Hour), Role: "master", Mode: "standalone",
+	}}
+}
+
+// Identify changes what INFO says.
+func (s *Server) Identify(change func(*Identity)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(&s.identity)
+}
+
+// info answers INFO with the sections that a miniredis does not have.
+func (s *Server) info(p *server.Peer, command string, args ...string) bool {
+	if command != "INFO" || len(args) != 1 {
+		return false
+	}
+	s.mu.Lock()
+	id := s.identity
+	s.mu.Unlock()
+	switch args[0] {
+	case "server":
+		p.WriteBulk(fmt.Sprintf("run_id:%s\r\nuptime_in_seconds:%d\r\nredis_mode:%s\r\n", id.RunID, int(time.Since(id.Started).Seconds()), id.Mode))
+	case "replication":
+		p.WriteBulk("role:" + id.Role + "\r\n")
+	default:
+		return false
+	}
+	return true
+}
 
 // Dial returns a connection with a send buffer, or net.ErrClosed after Close.
 func (s *Server) Dial() (net.Conn, error) {
@@ -49,6 +93,10 @@ func (s *Server) Dial() (net.Conn, error) {
 	conn, err := s.server.Dial()
 	if err != nil {
 		return nil, err
+	}
+	if !s.dialed {
+		s.dialed = true
+		s.server.Server().SetPreHook(s.info)
 	}
 	return Buffered(conn), nil
 }

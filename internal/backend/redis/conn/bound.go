@@ -88,7 +88,23 @@ func timedCredentials(next func(context.Context) (string, string, error)) func(c
 	}
 }
 
-// timedConnect wraps the user's OnConnect. Its ctx ends after connectTimeout, or with the call.
+// both returns a function that calls first and then, if there was no error, second. Both may be nil.
+func both(first, second func(context.Context, *redis.Conn) error) func(context.Context, *redis.Conn) error {
+	if first == nil || second == nil {
+		if first == nil {
+			return second
+		}
+		return first
+	}
+	return func(ctx context.Context, cn *redis.Conn) error {
+		if err := first(ctx, cn); err != nil {
+			return err
+		}
+		return second(ctx, cn)
+	}
+}
+
+// timedConnect wraps an OnConnect. Its ctx ends after connectTimeout, or with the call.
 func timedConnect(next func(context.Context, *redis.Conn) error) func(context.Context, *redis.Conn) error {
 	if next == nil {
 		return nil

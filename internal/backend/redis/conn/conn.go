@@ -35,8 +35,9 @@ type Conn struct {
 	borrowed   atomic.Int64 // sends that use a client of other commands, see Others
 }
 
-// New returns the connections for the client of the user.
-func New(rdb redis.UniversalClient) (*Conn, error) {
+// New returns the connections for the client of the user. greet is called with each new connection
+// to a single server, before its first command; nil: nothing is.
+func New(rdb redis.UniversalClient, greet func(context.Context, *redis.Conn) error) (*Conn, error) {
 	own := func(one func(context.Context, time.Duration, *dials) redis.UniversalClient, single bool) *Conn {
 		ctx, cut := context.WithCancel(context.Background())
 		to := newEndpoints()
@@ -62,6 +63,7 @@ func New(rdb redis.UniversalClient) (*Conn, error) {
 		return own(func(ctx context.Context, limit time.Duration, d *dials) redis.UniversalClient {
 			o := *c.Options()
 			o.ReadTimeout, o.WriteTimeout = bound(o.ReadTimeout, limit), bound(o.WriteTimeout, limit)
+			o.OnConnect = both(o.OnConnect, greet)
 			return ownClient(ctx, &o, d, ErrCutOff)
 		}, true), nil
 	case *redis.ClusterClient:

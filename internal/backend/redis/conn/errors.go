@@ -71,7 +71,7 @@ func Permanent(err error) bool {
 		return true
 	}
 	if !errors.As(err, &re) {
-		return errors.Is(err, redis.ErrClosed) || errors.Is(err, backend.ErrHeldUp)
+		return errors.Is(err, redis.ErrClosed) || errors.Is(err, backend.ErrHeldUp) || errors.Is(err, backend.ErrUnsupported)
 	}
 	text := re.Error()
 	for _, p := range []string{"-READONLY", "-OOM", "-MISCONF", "-NOREPLICAS"} {

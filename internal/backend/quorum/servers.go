@@ -1,0 +1,86 @@
+package quorum
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+)
+
+// Servers decides which masters may vote. A restarted server may have lost grants: its memory, or the
+// last second of its append-only file. So its grants do not count until every lease that it may have
+// lost has ended: the longest lease after its start. If it has lost nothing, they count at once.
+//
+// Connected runs before the first command of a connection, and a restart ends all connections. So
+// mayVote, called after a reply, knows of the start of the server that replied.
+//
+// Its other decisions of a hold need no delay. A renewal counts only where the server has the grant,
+// and then no other request has it there. A release frees what the caller held.
+type Servers struct {
+	names   []string
+	longest time.Duration
+
+	mu     sync.Mutex
+	starts []start // by master
+	down   []bool  // by master: its last request failed
+	report func(name string, err error)
+}
+
+// start is what is known of the latest start of a server.
+type start struct {
+	runID string
+	votes time.Time // grants count that were requested after it
+}
+
+// NewServers returns the Servers of masters with these names, of which no lease is longer than
+// longest. report is called when a server begins to fail, and with a nil error when it replies again.
+func NewServers(names []string, longest time.Duration, report func(name string, err error)) *Servers {
+	return &Servers{
+		names: names, longest: longest, report: report,
+		starts: make([]start, len(names)), down: make([]bool, len(names)),
+	}
+}
+
+// Connected records a new connection to master i. After an error the connection must not be used.
+func (s *Servers) Connected(i int, info backend.ServerInfo) error {
+	if info.Refused != "" {
+		return unsupported(fmt.Sprintf("server %s %s", s.names[i], info.Refused), "independent primaries")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k := range s.starts {
+		if k != i && s.starts[k].runID == info.RunID {
+			return unsupported(fmt.Sprintf("%s and %s are the same server", s.names[k], s.names[i]), "independent primaries")
+		}
+	}
+	if s.starts[i].runID == info.RunID {
+		return nil
+	}
+	s.starts[i] = start{runID: info.RunID}
+	if !info.Durable {
+		s.starts[i].votes = time.Now().Add(s.longest + s.longest/100 - info.Age) // 1 %: the rates of two clocks differ
+	}
+	return nil
+}
+
+// mayVote returns an error if a grant of master i does not count that was requested at sent.
+func (s *Servers) mayVote(i int, sent time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if wait := s.starts[i].votes.Sub(sent); wait > 0 {
+		return fmt.Errorf("it has restarted and may have lost leases, so its grants count in %v", wait.Round(time.Millisecond))
+	}
+	return nil
+}
+
+// heard records the result of a request to master i. A canceled request says nothing of the server.
+func (s *Servers) heard(i int, err error) {
+	s.mu.Lock()
+	changed := s.down[i] != (err != nil)
+	s.down[i] = err != nil
+	s.mu.Unlock()
+	if changed && s.report != nil {
+		s.report(s.names[i], err)
+	}
+}
