@@ -199,9 +199,9 @@ func (b *Backend) closed() bool {
 }
 
 // heard records the result of a request to a master, unless the request was given up.
-func (b *Backend) heard(ctx context.Context, i int, err error) {
+func (b *Backend) heard(ctx context.Context, i int, sent time.Time, err error) {
 	if err == nil || ctx.Err() == nil && !errors.Is(err, backend.ErrClosed) && !b.closed() {
-		b.servers.heard(i, err)
+		b.servers.heard(i, sent, err)
 	}
 }
 

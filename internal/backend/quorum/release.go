@@ -54,9 +54,9 @@ func (b *Backend) Release(ctx context.Context, r backend.ReleaseRequest) (backen
 
 // release releases on master i, and again later if that is not confirmed.
 func (b *Backend) release(ctx context.Context, i int, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
-	m := b.masters[i]
+	m, sent := b.masters[i], time.Now()
 	reply, err := m.Release(ctx, r)
-	b.heard(context.WithoutCancel(ctx), i, err)
+	b.heard(context.WithoutCancel(ctx), i, sent, err)
 	if err != nil {
 		again := r
 		again.Next, again.Repeated = nil, true

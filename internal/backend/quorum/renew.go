@@ -60,9 +60,10 @@ func (b *Backend) tallies(n int) []tally {
 func (b *Backend) Renew(ctx context.Context, rs []backend.RenewRequest) []backend.RenewReply {
 	all := b.tallies(len(rs))
 	ask(b, func(i int) ([]backend.RenewReply, error) {
+		sent := time.Now()
 		replies := b.masters[i].Renew(ctx, rs)
 		for _, reply := range replies { // of one command
-			b.heard(ctx, i, reply.Err)
+			b.heard(ctx, i, sent, reply.Err)
 		}
 		return replies, nil
 	}, func(i int, replies []backend.RenewReply, _ error) bool {

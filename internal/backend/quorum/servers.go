@@ -21,25 +21,24 @@ type Servers struct {
 	names   []string
 	longest time.Duration
 
+	report  func(name string, err error)
+
 	mu     sync.Mutex
-	starts []start // by master
-	down   []bool  // by master: its last request failed
-	report func(name string, err error)
+	states []state // by master
 }
 
-// start is what is known of the latest start of a server.
-type start struct {
-	runID string
-	votes time.Time // grants count that were requested after it
+// state is what is known of a server.
+type state struct {
+	runID   string    // of its latest start
+	votes   time.Time // grants count that were requested after it
+	replied time.Time // when the latest request was sent that got a reply
+	failed  bool
 }
 
 // NewServers returns the Servers of masters with these names, of which no lease is longer than
 // longest. report is called when a server begins to fail, and with a nil error when it replies again.
 func NewServers(names []string, longest time.Duration, report func(name string, err error)) *Servers {
-	return &Servers{
-		names: names, longest: longest, report: report,
-		starts: make([]start, len(names)), down: make([]bool, len(names)),
-	}
+	return &Servers{names: names, longest: longest, report: report, states: make([]state, len(names))}
 }
 
 // Connected records a new connection to master i. After an error the connection must not be used.
@@ -49,17 +48,18 @@ func (s *Servers) Connected(i int, info backend.ServerInfo) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for k := range s.starts {
-		if k != i && s.starts[k].runID == info.RunID {
+	for k := range s.states {
+		if k != i && s.states[k].runID == info.RunID {
 			return unsupported(fmt.Sprintf("%s and %s are the same server", s.names[k], s.names[i]), "independent primaries")
 		}
 	}
-	if s.starts[i].runID == info.RunID {
+	at := &s.states[i]
+	if at.runID == info.RunID {
 		return nil
 	}
-	s.starts[i] = start{runID: info.RunID}
+	at.runID, at.votes = info.RunID, time.Time{}
 	if !info.Durable {
-		s.starts[i].votes = time.Now().Add(s.longest + s.longest/100 - info.Age) // 1 %: the rates of two clocks differ
+		at.votes = time.Now().Add(s.longest + s.longest/100 - info.Age) // 1 %: the rates of two clocks differ
 	}
 	return nil
 }
@@ -68,17 +68,24 @@ func (s *Servers) Connected(i int, info backend.ServerInfo) error {
 func (s *Servers) mayVote(i int, sent time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if wait := s.starts[i].votes.Sub(sent); wait > 0 {
+	if wait := s.states[i].votes.Sub(sent); wait > 0 {
 		return fmt.Errorf("it has restarted and may have lost leases, so its grants count in %v", wait.Round(time.Millisecond))
 	}
 	return nil
 }
 
-// heard records the result of a request to master i. A canceled request says nothing of the server.
-func (s *Servers) heard(i int, err error) {
+// heard records the result of a request to master i that was sent at sent. A failure that is older than
+// a reply changes nothing.
+func (s *Servers) heard(i int, sent time.Time, err error) {
 	s.mu.Lock()
-	changed := s.down[i] != (err != nil)
-	s.down[i] = err != nil
+	at := &s.states[i]
+	if err == nil && sent.After(at.replied) {
+		at.replied = sent
+	}
+	changed := at.failed != (err != nil) && (err == nil || sent.After(at.replied))
+	if changed {
+		at.failed = err != nil
+	}
 	s.mu.Unlock()
 	if changed && s.report != nil {
 		s.report(s.names[i], err)

@@ -83,7 +83,7 @@ func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 			one := round
 			one.Queue = r.Queue && i == home
 			reply, err := b.masters[i].Acquire(ctx, one)
-			b.heard(ctx, i, err)
+			b.heard(ctx, i, reply.Sent, err)
 			return b.vote(i, reply, err)
 		})
 		turn := v[home] != nil && granted(v[home]) && v.count(granted) < b.majority && v.count(failed) <= len(v)-b.majority
