@@ -71,7 +71,7 @@ func (b *Backend) release(ctx context.Context, i int, r backend.ReleaseRequest) 
 func (b *Backend) releaseAndAcquire(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
 	sent := time.Now()
 	next := *r.Next
-	next.Floor = b.tokens.floor(sent)
+	next.Floor = max(next.Floor, b.tokens.floor(sent))
 	r.Next = &next
 	home := b.home(r.Key)
 	if !b.begin(1) {

@@ -74,7 +74,7 @@ func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 		return backend.AcquireReply{Sent: sent}, b.tooLong(r.Lease)
 	}
 	r.Timeout = min(r.Timeout, limit(r.Lease))
-	r.Floor = b.tokens.floor(sent)
+	r.Floor = max(r.Floor, b.tokens.floor(sent))
 	home := b.home(r.Key)
 	v := make(votes, len(b.masters))
 	for pause := time.Millisecond; ; pause *= 2 {
@@ -167,6 +167,11 @@ func (b *Backend) result(ctx context.Context, r *backend.AcquireRequest, v votes
 		return backend.AcquireReply{Outcome: backend.OutcomeEnded, Sent: sent, Repeated: true}, nil
 	case holder != nil:
 		reply = holder.AcquireReply
+		for _, one := range v {
+			if one != nil {
+				reply.Queue = max(reply.Queue, one.Queue) // the home alone has a queue
+			}
+		}
 	}
 	reply.Outcome, reply.Place, reply.Sent, reply.Repeated = backend.OutcomeBusy, 0, sent, true
 	reply.Withdraw = v.count(granted) > 0 || arrived < len(v) || v.count(failed) > 0 // or a grant may be on its way
