@@ -44,8 +44,19 @@ func (r refusing) Acquire(ctx context.Context, q backend.AcquireRequest) (backen
 	return reply, err
 }
 
+func (r refusing) Renew(ctx context.Context, qs []backend.RenewRequest) []backend.RenewReply {
+	defer synctest.Wait()
+	return r.Backend.Renew(ctx, qs)
+}
+
+func (r refusing) Release(ctx context.Context, q backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	defer synctest.Wait()
+	return r.Backend.Release(ctx, q)
+}
+
 func (r refusing) Extend(ctx context.Context, q backend.RenewRequest) (backend.RenewReply, time.Time) {
 	reply, sent := r.Backend.Extend(ctx, q)
+	synctest.Wait()
 	r.see(reply.Err)
 	return reply, sent
 }
