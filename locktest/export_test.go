@@ -23,14 +23,14 @@ func (s *Server) Names() []string { return s.redis.Keys() }
 // RunShortly is Run with -short.
 func RunShortly(t *testing.T, rdb redis.UniversalClient, o lockcore.Options) {
 	t.Helper()
-	run(t, rdb, o, true)
+	run(t, newSuite(o, true, rdb))
 }
 
 // RunChecks runs the checks of Run whose names contain one of some, each with -short. It returns
 // the messages of those that failed.
 func RunChecks(tb testing.TB, rdb redis.UniversalClient, some ...string) map[string]string {
 	tb.Helper()
-	s := newSuite(rdb, lockcore.Options{}, true)
+	s := newSuite(lockcore.Options{}, true, rdb)
 	defer s.clean(tb)
 	failed, ran := map[string]string{}, 0
 	for _, c := range checks() {

@@ -59,80 +59,99 @@ const (
 //   - A client for which lockcore.New returns an error, such as a *redis.Ring, fails t at once.
 func Run(t *testing.T, rdb redis.UniversalClient, o lockcore.Options) {
 	t.Helper()
-	run(t, rdb, o, testing.Short())
+	run(t, newSuite(o, testing.Short(), rdb))
 }
 
-func run(t *testing.T, rdb redis.UniversalClient, o lockcore.Options, short bool) {
+// RunQuorum is [Run] for the servers of [lockcore.NewQuorum]. It skips what a majority of servers does
+// not support. A server that has started less than a minute ago does not vote in it.
+func RunQuorum(t *testing.T, masters []*redis.Client, o lockcore.Options) {
 	t.Helper()
-	s := newSuite(rdb, o, short)
+	servers := make([]redis.UniversalClient, len(masters))
+	for i, m := range masters {
+		servers[i] = m
+	}
+	s := newSuite(o, testing.Short(), servers...)
+	s.masters, s.o.Terms.Lease = masters, longLease
+	run(t, s)
+}
+
+func run(t *testing.T, s *suite) {
+	t.Helper()
 	if err := s.usable(t.Context()); err != nil {
 		t.Fatalf("locktest: run: %v", err)
 	}
 	defer s.clean(t) // not a Cleanup, because the caller closes rdb in a defer too
 	for _, c := range checks() {
-		t.Run(c.name, func(t *testing.T) { s.try(t, c) })
+		t.Run(c.name, func(t *testing.T) {
+			if s.masters != nil && c.alone {
+				t.Skip("a majority of servers does not support it")
+			}
+			s.try(t, c)
+		})
 	}
 }
 
 // check is one promise and the function that checks it.
 type check struct {
-	name string
-	run  func(*trial)
+	name  string
+	run   func(*trial)
+	alone bool // it needs one Redis
 }
 
 // checks returns the checks in the order that helps to read a failure: defects of the Redis come
 // first.
 func checks() []check {
 	return []check{
-		{"doctor", (*trial).doctor},
-		{"one holder at a time in FIFO order with growing tokens", (*trial).contention},
-		{"tokens grow after the data is lost", (*trial).tokens},
-		{"a nested call enters and sends nothing", (*trial).reentry},
-		{"calls of a process are served in order", (*trial).order},
-		{"a message wakes a waiter", (*trial).wakes},
-		{"waiting is bounded", (*trial).waits},
-		{"the watchdog renews many leases", (*trial).keeps},
-		{"the key of a dead holder is granted after its ctx has ended", (*trial).deadHolder},
-		{"an expired lease is not revived", (*trial).ranOut},
-		{"a late renewal revives nothing", (*trial).lateRenewal},
-		{"lost requests and replies count once", (*trial).lostReplies},
-		{"revoke frees nothing under a running handler", (*trial).revoke},
-		{"minHold keeps the key and clear frees it", (*trial).minHold},
-		{"permits never exceed the limit", (*trial).permits},
-		{"a writer is alone and no reader overtakes it", (*trial).readers},
-		{"a ticket transfers a hold once", (*trial).ticket},
-		{"one call runs and all calls get its record", (*trial).records},
-		{"a record expires after its keep", (*trial).keep},
-		{"a failed run runs again", (*trial).failure},
-		{"another fingerprint is refused", (*trial).fingerprint},
-		{"an abandoned key is taken over or refused", (*trial).abandoned},
-		{"every key has a TTL", (*trial).ttls},
+		{name: "doctor", run: (*trial).doctor},
+		{name: "one holder at a time in FIFO order with growing tokens", run: (*trial).contention},
+		{name: "tokens grow after the data is lost", run: (*trial).tokens},
+		{name: "a nested call enters and sends nothing", run: (*trial).reentry},
+		{name: "calls of a process are served in order", run: (*trial).order},
+		{name: "a message wakes a waiter", run: (*trial).wakes},
+		{name: "waiting is bounded", run: (*trial).waits},
+		{name: "the watchdog renews many leases", run: (*trial).keeps},
+		{name: "the key of a dead holder is granted after its ctx has ended", run: (*trial).deadHolder},
+		{name: "an expired lease is not revived", run: (*trial).ranOut},
+		{name: "a late renewal revives nothing", run: (*trial).lateRenewal},
+		{name: "lost requests and replies count once", run: (*trial).lostReplies},
+		{name: "revoke frees nothing under a running handler", run: (*trial).revoke},
+		{name: "minHold keeps the key and clear frees it", run: (*trial).minHold},
+		{name: "permits never exceed the limit", run: (*trial).permits, alone: true},
+		{name: "a writer is alone and no reader overtakes it", run: (*trial).readers, alone: true},
+		{name: "a ticket transfers a hold once", run: (*trial).ticket, alone: true},
+		{name: "one call runs and all calls get its record", run: (*trial).records, alone: true},
+		{name: "a record expires after its keep", run: (*trial).keep, alone: true},
+		{name: "a failed run runs again", run: (*trial).failure, alone: true},
+		{name: "another fingerprint is refused", run: (*trial).fingerprint, alone: true},
+		{name: "an abandoned key is taken over or refused", run: (*trial).abandoned, alone: true},
+		{name: "every key has a TTL", run: (*trial).allTTLs},
 	}
 }
 
 // suite is the state of one Run.
 type suite struct {
-	rdb   redis.UniversalClient
-	given lockcore.Options
-	o     lockcore.Options // options of the Lockers
-	id    string           // part of every key
-	short bool
-	end   time.Time
+	servers []redis.UniversalClient
+	masters []*redis.Client // the servers of a quorum, otherwise nil
+	given   lockcore.Options
+	o       lockcore.Options // options of the Lockers
+	id      string           // part of every key
+	short   bool
+	end     time.Time
 
 	mu   sync.Mutex
 	used map[storedKeys]struct{}
 }
 
-func newSuite(rdb redis.UniversalClient, o lockcore.Options, short bool) *suite {
+func newSuite(o lockcore.Options, short bool, servers ...redis.UniversalClient) *suite {
 	return &suite{
-		rdb: rdb, given: o, o: lockcore.Options{Prefix: o.Prefix, NoGroups: o.NoGroups, ReplicaAcks: o.ReplicaAcks},
+		servers: servers, given: o, o: lockcore.Options{Prefix: o.Prefix, NoGroups: o.NoGroups, ReplicaAcks: o.ReplicaAcks},
 		id: rand.Text(), short: short, end: time.Now().Add(runTime), used: map[storedKeys]struct{}{},
 	}
 }
 
 // usable makes one request, so that an unavailable Redis fails once.
 func (s *suite) usable(ctx context.Context) error {
-	locks, err := lockcore.New(s.rdb, s.o)
+	locks, err := s.open(s.servers, s.masters)
 	if err != nil {
 		return err
 	}
@@ -140,6 +159,14 @@ func (s *suite) usable(ctx context.Context) error {
 	defer cancel()
 	_, err = locks.Inspect(ctx, event.KindExclusive, "locktest:"+s.id)
 	return errors.Join(err, locks.Close(ctx))
+}
+
+// open returns a Locker on one server, or on masters if there are any.
+func (s *suite) open(servers []redis.UniversalClient, masters []*redis.Client) (*lockcore.Locker, error) {
+	if masters != nil {
+		return lockcore.NewQuorum(masters, s.o)
+	}
+	return lockcore.New(servers[0], s.o)
 }
 
 // try runs one check.
@@ -190,13 +217,24 @@ const (
 
 // forget deletes keys without the knowledge of the Lockers.
 func (s *suite) forget(ctx context.Context, keys storedKeys) error {
-	return s.rdb.Eval(ctx, deleteKeys, keys[:]).Err()
+	var errs []error
+	for _, rdb := range s.servers {
+		errs = append(errs, rdb.Eval(ctx, deleteKeys, keys[:]).Err())
+	}
+	return errors.Join(errs...)
 }
 
-// ttl returns the TTL of each key in Redis, in ms: -1 for a key without a TTL, -2 for a missing
-// key.
-func (s *suite) ttl(ctx context.Context, keys storedKeys) ([]int64, error) {
-	return s.rdb.Eval(ctx, keyTTLs, keys[:]).Int64Slice()
+// ttls returns the TTL of each key in Redis, in ms, one server after the other: -1 for a key without a
+// TTL, -2 for a missing key.
+func (s *suite) ttls(ctx context.Context, keys storedKeys) (all []int64, err error) {
+	for _, rdb := range s.servers {
+		one, err := rdb.Eval(ctx, keyTTLs, keys[:]).Int64Slice()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, one...)
+	}
+	return all, nil
 }
 
 // inRedis returns the keys that were used.

@@ -177,13 +177,13 @@ func (t *trial) hasTTL(key string) (found int) {
 
 func (t *trial) stayNot(keys storedKeys) (found int) {
 	t.Helper()
-	left, err := t.ttl(t.ctx, keys)
+	left, err := t.ttls(t.ctx, keys)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, ms := range left {
 		if ms == -1 {
-			t.Errorf("%s has no TTL", keys[i])
+			t.Errorf("%s has no TTL", keys[i%len(keys)])
 		}
 		if ms != -2 {
 			found++
@@ -192,8 +192,8 @@ func (t *trial) stayNot(keys storedKeys) (found int) {
 	return found
 }
 
-// ttls checks all keys that the earlier checks have left behind.
-func (t *trial) ttls() {
+// allTTLs checks all keys that the earlier checks have left behind.
+func (t *trial) allTTLs() {
 	all, found := t.inRedis(), 0
 	for _, keys := range all {
 		found += t.stayNot(keys)

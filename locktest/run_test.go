@@ -51,6 +51,26 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// RunQuorum passes on three servers, and leaves no keys behind.
+// Shows: P6
+func TestRunQuorum(t *testing.T) {
+	testlevel.Full(t)
+	t.Parallel()
+	var masters []*redis.Client
+	for range 3 {
+		s := locktest.NewServer(t)
+		t.Cleanup(func() {
+			if names := s.Names(); len(names) > 0 {
+				t.Errorf("RunQuorum has left behind %q", names)
+			}
+		})
+		rdb := redis.NewClient(s.Options())
+		t.Cleanup(func() { _ = rdb.Close() })
+		masters = append(masters, rdb)
+	}
+	locktest.RunQuorum(t, masters, lockcore.Options{})
+}
+
 const foreign = "holdfast:2:x:{foreign}"
 
 // leastRights are the rights that a Locker needs.

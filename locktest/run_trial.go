@@ -34,12 +34,12 @@ type trial struct {
 // locker returns a new Locker, which acts as another process.
 func (t *trial) locker() *lockcore.Locker {
 	t.Helper()
-	return t.lockerOn(t.rdb)
+	return t.lockerOn(t.servers, t.masters)
 }
 
-func (t *trial) lockerOn(rdb redis.UniversalClient) *lockcore.Locker {
+func (t *trial) lockerOn(servers []redis.UniversalClient, masters []*redis.Client) *lockcore.Locker {
 	t.Helper()
-	locks, err := lockcore.New(rdb, t.o)
+	locks, err := t.open(servers, masters)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,12 +57,20 @@ func (t *trial) lockerOn(rdb redis.UniversalClient) *lockcore.Locker {
 func (t *trial) network() (*lockcore.Locker, *faulty.Network) {
 	t.Helper()
 	faults := faulty.New(t)
-	rdb := behind(t.rdb, faults)
-	if rdb == nil {
-		return nil, nil
+	var servers []redis.UniversalClient
+	var masters []*redis.Client
+	for _, one := range t.servers {
+		rdb := behind(one, faults)
+		if rdb == nil {
+			return nil, nil
+		}
+		t.Cleanup(func() { _ = rdb.Close() }) // the Locker is closed before
+		servers = append(servers, rdb)
+		if c, is := rdb.(*redis.Client); is && t.masters != nil {
+			masters = append(masters, c)
+		}
 	}
-	t.Cleanup(func() { _ = rdb.Close() }) // the Locker is closed before
-	return t.lockerOn(rdb), faults
+	return t.lockerOn(servers, masters), faults
 }
 
 // behind returns a client like rdb, with faults between it and the server. It returns nil if the
