@@ -24,6 +24,7 @@ const (
 	attrDigest      = "holdfast.key.digest"
 	attrKey         = "holdfast.key"
 	attrOutcome     = "holdfast.outcome"
+	attrServer      = "holdfast.server"
 	attrWait        = "holdfast.wait.duration"
 	attrContended   = "holdfast.contended"
 	attrQueue       = "holdfast.queue.length"

@@ -99,6 +99,7 @@
 //	took_over    the same, for a key that the previous holder had abandoned
 //	transferred  the handler transferred its hold to another process, see lockcore.Lease.Ticket
 //	bad_ticket   the ticket of an Adopt was used, late, revoked or malformed
+//	unsupported  the servers of the Locker cannot do it, see lockcore.NewQuorum
 //	failed       the handler returned an error, panicked, or under httpmw.Idempotent wrote a response that is not recorded, such as a 500
 //	replayed     the key was done
 //	busy         another holder has the key, or had it until the caller gave up; or a guard inside the handler found its own key busy

@@ -23,7 +23,7 @@ type instruments struct {
 	wait, hold, parkedTime metric.Float64Histogram
 	groupWait              metric.Float64Histogram
 	groupCalls             metric.Int64Histogram
-	held                   metric.Int64UpDownCounter
+	held, serversFailed    metric.Int64UpDownCounter
 
 	acquisitions, contentions, takeovers, lost, overruns, completionsFailed metric.Int64Counter
 	renewals, conflictsLost, noKey, badRecords, misconfigured               metric.Int64Counter
@@ -53,6 +53,9 @@ func newInstruments(m metric.Meter) (instruments, error) {
 	held, err := m.Int64UpDownCounter("holdfast.lease.held", metric.WithUnit("{lease}"),
 		metric.WithDescription("Leases held by this process"))
 	errs = append(errs, err)
+	serversFailed, err := m.Int64UpDownCounter("holdfast.server.failed", metric.WithUnit("{server}"),
+		metric.WithDescription("Servers of a majority that do not reply to this process"))
+	errs = append(errs, err)
 	in := instruments{
 		wait:              histogram("holdfast.wait.duration", "Time from a call to its outcome or its grant", waitBuckets),
 		hold:              histogram("holdfast.hold.duration", "Time from a grant to the end of the handler", holdBuckets),
@@ -60,6 +63,7 @@ func newInstruments(m metric.Meter) (instruments, error) {
 		groupWait:         histogram("holdfast.group.wait", "Time that the first call of a group waited until the group was sent", groupBuckets),
 		groupCalls:        groupCalls,
 		held:              held,
+		serversFailed:     serversFailed,
 		acquisitions:      counter("holdfast.acquisitions", "{acquisition}", "Calls by outcome"),
 		contentions:       counter("holdfast.contentions", "{acquisition}", "Calls that waited for another holder"),
 		takeovers:         counter("holdfast.takeovers", "{lease}", "Leases of keys that the previous holder abandoned"),

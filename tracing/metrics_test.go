@@ -32,10 +32,12 @@ func TestReportsAreCounted(t *testing.T) {
 		r.Event(ctx, event.Parked{Name: "account", Kind: event.KindExclusive, Key: "account:42", Count: 1, Again: true})
 		r.Event(ctx, event.Unparked{Name: "account", Kind: event.KindExclusive, Key: "account:42", Parked: time.Minute})
 		r.Event(ctx, event.CleanupFailed{N: 3, Err: lockcore.ErrClosed})
+		r.Event(ctx, event.ServerFailed{Server: "a:1", Err: lockcore.ErrUnavailable})
 		r.Event(ctx, event.GroupSent{Calls: 7, Waited: time.Millisecond})
 		r.Event(ctx, event.Misconfigured{Problem: "no Configure"})
 		r.Event(ctx, event.BadRecord{Err: errors.New("version 9")})
 	}
+	r.Event(call, event.ServerRecovered{Server: "a:1"})
 	r.Event(call, event.Replayed{})
 	for _, tt := range []struct {
 		metric string
@@ -45,6 +47,7 @@ func TestReportsAreCounted(t *testing.T) {
 		{"holdfast.renewals", []string{"holdfast.result", "kept"}, 12},
 		{"holdfast.renewals", []string{"holdfast.result", "gone"}, 2},
 		{"holdfast.renewals", []string{"holdfast.result", "failed"}, 4},
+		{"holdfast.server.failed", []string{"holdfast.server", "a:1"}, 1},
 		{"holdfast.no_key", []string{"holdfast.name", "account"}, 2},
 		{"holdfast.conflict.lost", []string{"holdfast.name", "account"}, 2},
 		{"holdfast.payload_mismatches", []string{"holdfast.name", "account"}, 2},
@@ -159,7 +162,7 @@ func TestCountersExistBeforeTheirFirstEvent(t *testing.T) {
 	}
 	ctx := r.Start(t.Context(), charge)
 	for name, series := range map[string]int{
-		"holdfast.acquisitions": 15, "holdfast.contentions": 1, "holdfast.takeovers": 1, "holdfast.lease.held": 1, "holdfast.lease.lost": 5,
+		"holdfast.acquisitions": 16, "holdfast.contentions": 1, "holdfast.takeovers": 1, "holdfast.lease.held": 1, "holdfast.lease.lost": 5,
 		"holdfast.overruns": 1, "holdfast.completion.failed": 1, "holdfast.conflict.lost": 1, "holdfast.no_key": 1, "holdfast.payload_mismatches": 1,
 		"holdfast.tick.abandoned": 1, "holdfast.parked": 2,
 	} {
@@ -175,16 +178,16 @@ func TestCountersExistBeforeTheirFirstEvent(t *testing.T) {
 		}
 	}
 	r.Event(ctx, event.Replayed{})
-	if n := len(r.points(t, "holdfast.acquisitions")); n != 15 {
-		t.Errorf("acquisitions has %d series, want 15", n)
+	if n := len(r.points(t, "holdfast.acquisitions")); n != 16 {
+		t.Errorf("acquisitions has %d series, want 16", n)
 	}
 	if n := len(r.points(t, "holdfast.lease.lost")); n != 5 {
 		t.Errorf("lease.lost has %d series, want 5", n)
 	}
 	exclusive := newRig(t, tracing.Options{})
 	exclusive.Event(exclusive.Start(t.Context(), event.Acquisition{Kind: event.KindExclusive}), event.Refused{})
-	if n := len(exclusive.points(t, "holdfast.acquisitions")); n != 10 {
-		t.Errorf("acquisitions of an exclusive class has %d series, want 10", n)
+	if n := len(exclusive.points(t, "holdfast.acquisitions")); n != 11 {
+		t.Errorf("acquisitions of an exclusive class has %d series, want 11", n)
 	}
 }
 

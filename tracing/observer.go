@@ -114,6 +114,10 @@ func (o *observer) Event(ctx context.Context, e event.Event) {
 		o.in.parkedKeys.record(c, e.Key, e.Count, e.Oldest, 0)
 	case event.CleanupFailed:
 		o.in.cleanupsFailed.Add(ctx, int64(e.N))
+	case event.ServerFailed:
+		o.in.serversFailed.Add(ctx, 1, labels(attribute.String(attrServer, e.Server)))
+	case event.ServerRecovered:
+		o.in.serversFailed.Add(ctx, -1, labels(attribute.String(attrServer, e.Server)))
 	case event.GroupSent:
 		o.in.groupCalls.Record(ctx, int64(e.Calls))
 		o.in.groupWait.Record(ctx, e.Waited.Seconds())

@@ -29,12 +29,13 @@ const (
 	outcomeUnknown     outcome = "unknown"
 	outcomeTransferred outcome = "transferred"
 	outcomeTicket      outcome = "bad_ticket"
+	outcomeUnsupported outcome = "unsupported"
 )
 
 var (
 	exclusiveOutcomes = []outcome{
 		outcomeCompleted, outcomeTookOver, outcomeFailed, outcomeBusy, outcomeCanceled, outcomeUnavailable, outcomeClosed, outcomeLost,
-		outcomeTransferred, outcomeTicket,
+		outcomeTransferred, outcomeTicket, outcomeUnsupported,
 	}
 	// onceOutcomes are those of once keys, which have records and can be abandoned.
 	onceOutcomes = append([]outcome{outcomeReplayed, outcomeMismatch, outcomeAbandoned, outcomeBadRecord, outcomeUnknown}, exclusiveOutcomes...)
@@ -44,7 +45,7 @@ var (
 // used with another payload is not an error.
 func (o outcome) isError() bool {
 	switch o {
-	case outcomeFailed, outcomeAbandoned, outcomeUnavailable, outcomeClosed, outcomeBadRecord, outcomeLost, outcomeUnknown:
+	case outcomeFailed, outcomeAbandoned, outcomeUnavailable, outcomeClosed, outcomeBadRecord, outcomeLost, outcomeUnknown, outcomeUnsupported:
 		return true
 	case outcomeCompleted, outcomeTookOver, outcomeReplayed, outcomeBusy, outcomeMismatch, outcomeCanceled, outcomeTransferred, outcomeTicket:
 	}
@@ -65,6 +66,8 @@ func outcomeOf(err error) outcome {
 		return outcomeClosed
 	case errors.Is(err, lockcore.ErrRecord):
 		return outcomeBadRecord
+	case errors.Is(err, lockcore.ErrUnsupported):
+		return outcomeUnsupported
 	case errors.Is(err, lockcore.ErrTicket), errors.Is(err, lockcore.ErrLost), errors.Is(err, lockcore.ErrRevoked): // only of Adopt
 		return outcomeTicket
 	case errors.Is(err, lockcore.ErrUnavailable) && !errors.Is(err, context.Canceled):
@@ -114,6 +117,7 @@ var classes = []struct {
 }{
 	{lockcore.ErrClosed, "closed"},
 	{lockcore.ErrRecord, "bad_record"},
+	{lockcore.ErrUnsupported, "unsupported"},
 	{lockcore.ErrUnavailable, "unavailable"},
 	{lockcore.ErrGivenUp, "given_up"},
 	{lockcore.ErrMaxHold, "max_hold"},

@@ -55,6 +55,7 @@ func provoke(t *testing.T) metricdata.ResourceMetrics {
 			s.tickets()
 			s.ends()
 			s.outages()
+			s.majority(o)
 			s.jobs()
 			s.parks()
 			s.ticks()
@@ -100,6 +101,26 @@ func (s *scene) waits() {
 	_ = guard.Shared(s.Context(), s.a, "prices:2026", named("prices"), nothing)
 	_ = guard.Limited(s.Context(), s.b, "partner:1", lockcore.Limit{N: 3}, named("partner"), nothing)
 	wg.Wait()
+}
+
+// majority: one of three servers is away, and a call requests what a majority cannot do.
+func (s *scene) majority(o event.Observer) {
+	var masters []*redis.Client
+	for i := range 3 {
+		masters = append(masters, redistest.Bubble(s).Client(s, func(o *redis.Options) {
+			if o.Addr = fmt.Sprintf("10.0.0.%d:6379", i); i == 2 {
+				o.Dialer = func(context.Context, string, string) (net.Conn, error) { return nil, net.ErrClosed }
+			}
+		}))
+	}
+	l, err := lockcore.NewQuorum(masters, lockcore.Options{Observer: o})
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer func() { _ = l.Close(context.Background()) }()
+	_ = guard.Exclusive(s.Context(), l, "account:majority", named("account"), nothing)
+	time.Sleep(time.Second) // the two that reply are enough
+	_, _ = guard.Once(s.Context(), l, "charge:majority", guard.OnceOptions{Terms: named("charge")}, nothing)
 }
 
 // group makes concurrent calls. While the first ones connect, the others wait for a group.

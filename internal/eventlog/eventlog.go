@@ -79,6 +79,10 @@ func (o *Log) Event(ctx context.Context, a *event.Acquisition, e event.Event) {
 		o.write(ctx, &event.Acquisition{Kind: e.Kind, Name: e.Name, Key: e.Key}, slog.LevelWarn, "rerun skipped", slog.Duration("completed", e.Completed))
 	case event.CleanupFailed:
 		o.write(ctx, nil, slog.LevelWarn, "cleanup failed", slog.Int("leases", e.N), o.problem(nil, e.Err))
+	case event.ServerFailed:
+		o.write(ctx, nil, slog.LevelWarn, "server failed", slog.String("server", e.Server), o.problem(nil, e.Err))
+	case event.ServerRecovered:
+		o.write(ctx, nil, slog.LevelInfo, "server replies again", slog.String("server", e.Server))
 	case event.ForceCleared:
 		o.write(ctx, &event.Acquisition{Kind: e.Kind, Key: e.Key}, slog.LevelWarn, "lease ended by force",
 			holder(nil, e.Holder), slog.Int64("token", e.Token), slog.Bool("even_alive", e.EvenAlive))
@@ -138,10 +142,10 @@ func (o *Log) refused(ctx context.Context, a *event.Acquisition, e event.Refused
 		level = slog.LevelInfo
 	case "mismatch":
 		level = slog.LevelWarn
-	case "abandoned", "unavailable", "bad_record":
+	case "abandoned", "unavailable", "bad_record", "unsupported":
 		level = slog.LevelError
 	}
-	if why == "unavailable" || why == "bad_record" {
+	if why == "unavailable" || why == "bad_record" || why == "unsupported" {
 		attrs = append(attrs, o.problem(a, e.Err))
 	}
 	if h, queue, ok := Holder(e.Err); ok {

@@ -50,7 +50,7 @@
 //	took over                     warn   a once key that the previous holder abandoned: its work may be half done
 //	refused                       info   busy, closed
 //	                              warn   mismatch
-//	                              error  abandoned, unavailable, bad_record
+//	                              error  abandoned, unavailable, bad_record, unsupported
 //	                              debug  canceled, bad_ticket, and all other outcomes
 //	job lost to a conflict        error  the key was busy on the last attempt of the job
 //	no key or limit               warn   a job or request has no key, or its LimitFunc returned no limit
@@ -58,6 +58,7 @@
 //	tick abandoned                error  an instance died during a cron tick, and no other instance runs the tick
 //	rerun skipped                 warn   asynq delivered a parked task again less than 30 s after its completion, and it did not run; to run it by hand, wait
 //	cleanup failed                warn   Redis did not confirm withdrawals or releases: a key may stay held until its lease ends
+//	server failed                 warn   one of several servers does not reply in time; "server replies again" is info
 //	lease ended by force          warn   this process called ForceClear
 //	record does not decode        error
 //	misconfigured                 error

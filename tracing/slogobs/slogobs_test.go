@@ -63,6 +63,8 @@ var events = []struct {
 	{event.Unparked{Name: "charge", Kind: event.KindOnce, Key: canary, Parked: time.Minute}, "DEBUG", "unparked"},
 	{event.RerunSkipped{Name: "charge", Kind: event.KindOnce, Key: canary, Completed: time.Second}, "WARN", "rerun skipped"},
 	{event.CleanupFailed{N: 2, Err: fmt.Errorf("%w: %q", lockcore.ErrUnavailable, canary)}, "WARN", "cleanup failed"},
+	{event.ServerFailed{Server: "10.0.0.1:6379", Err: fmt.Errorf("%w: %q", lockcore.ErrUnavailable, canary)}, "WARN", "server failed"},
+	{event.ServerRecovered{Server: "10.0.0.1:6379"}, "INFO", "server replies again"},
 	{event.ForceCleared{Kind: event.KindOnce, Key: canary, Token: 7, EvenAlive: true}, "WARN", "lease ended by force"},
 	{event.Misconfigured{Problem: "no Configure"}, "ERROR", "misconfigured"},
 	{event.BadRecord{Err: fmt.Errorf("%w: %q", lockcore.ErrRecord, canary)}, "ERROR", "record does not decode"},
@@ -85,7 +87,7 @@ func TestRecords(t *testing.T) {
 			if err := json.Unmarshal(out.Bytes(), &record); err != nil {
 				t.Fatalf("%T: %v: %q", tt.event, err, out.String())
 			}
-			if record["level"] != tt.level || record["msg"] != "holdfast: "+tt.message || record["name"] != "charge" && record["problem"] == nil && record["leases"] == nil && record["even_alive"] == nil {
+			if record["level"] != tt.level || record["msg"] != "holdfast: "+tt.message || record["name"] != "charge" && record["problem"] == nil && record["leases"] == nil && record["even_alive"] == nil && record["server"] == nil {
 				t.Errorf("%+v: %v", tt.event, record)
 			}
 			if !expose && strings.Contains(out.String(), canary) {
