@@ -23,10 +23,9 @@ import (
 // part of a Cluster. All programs with the same prefix need the same servers and the same
 // o.Terms.Lease. The Locker makes its own clients, as with [New].
 //
-// It has Acquire, AcquireFixed, Extend, Inspect, Revoke, Clear and ForceClear, and so guard.Exclusive
-// and the middlewares named Exclusive. The others return an error that satisfies ErrUnsupported and
-// says what to use instead: Claim (and Once), AcquireShare (and Limited), Ticket and Adopt. Tasks are
-// not parked: they come back by their own delay.
+// It has Acquire, AcquireFixed, Extend, Inspect, Revoke, Clear and ForceClear, and all that is built on
+// them. Claim, AcquireShare, Ticket and Adopt return an error that satisfies ErrUnsupported and says
+// what to use instead. Tasks are not parked: they come back by their own delay.
 //
 //   - A server that has restarted may have lost leases. So its grants do not count until
 //     o.Terms.Lease (30 s by default) after its start. With appendonly yes and appendfsync always in
@@ -34,7 +33,7 @@ import (
 //   - A server that does not reply within a twentieth of the lease, at most 250 ms, counts as failed.
 //     ServerFailed reports it, and a Locker without an Observer logs it.
 //   - FLUSHALL, eviction and a REPLICAOF that is undone lose leases without a restart. holdfast
-//     cannot see that. The doctor checks what leads to it.
+//     cannot see that.
 //
 // NewQuorum asks each server what it is, for at most 1 s. It returns an error if
 //

@@ -142,6 +142,7 @@ func TestNewQuorumRefusesLater(t *testing.T) {
 
 // The grants of a restarted server do not count until the longest lease has passed, even if it has all
 // its data.
+// Shows: P7
 func TestNewQuorumRestart(t *testing.T) {
 	for _, wipe := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

@@ -210,6 +210,7 @@ func (r *register) hold(le *lockcore.Lease, stay time.Duration) {
 
 // A key is held by one call at a time, whatever happens to a minority of the servers, and the calls
 // go on.
+// Shows: P7
 func TestQuorumMinority(t *testing.T) {
 	for n := 3; n <= 5; n += 2 {
 		synctest.Test(t, func(t *testing.T) {
@@ -254,6 +255,7 @@ func TestQuorumMinority(t *testing.T) {
 }
 
 // Without a majority no call gets the key. With it again, the calls go on, and tokens have grown.
+// Shows: P7
 func TestQuorumMajorityAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServers(t, 3)

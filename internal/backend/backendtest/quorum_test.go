@@ -99,6 +99,7 @@ func (r refusing) Listen(ctx context.Context, on func(backend.Notification)) {
 }
 
 // A majority of three backends in memory conforms, except for what it refuses and what differs.
+// Shows: P7
 func TestQuorum(t *testing.T) {
 	testlevel.InMemory(t)
 	refused, passed := map[string]int{}, 0
