@@ -42,7 +42,7 @@ type Code string
 // The codes of the findings.
 const (
 	codeServer         Code = "server"          // version, round trip and clock of a server that was examined
-	codeUnreachable    Code = "unreachable"     // a primary of a Cluster does not reply
+	codeUnreachable    Code = "unreachable"     // a primary of a Cluster, or a server of a majority, does not reply
 	codeBusy           Code = "busy"            // a script of another program blocks the server, or the server loads its data
 	codeNotSeen        Code = "not-seen"        // the user may not read some facts
 	codeVersion        Code = "version"         // older than 6.2
@@ -60,6 +60,9 @@ const (
 	codeClusterSlots   Code = "cluster-slots"   // a client whose copies would not follow a failover, so New returns an error
 	codeClusterState   Code = "cluster-state"   // the Cluster does not serve all slots
 	codeSharedClient   Code = "shared-client"   // a client that a Locker cannot copy
+	codeQuorum         Code = "quorum"          // not 3, 5 or 7 different servers for NewQuorum
+	codeRestart        Code = "restart"         // a restarted server of a majority whose grants do not count yet
+	codeClockSpread    Code = "clock-spread"    // the clocks of the servers of a majority differ
 	codeClock          Code = "clock"           // the clocks of server and process differ
 	codeClockDrift     Code = "clock-drift"     // the server's clock jumps or runs at another rate
 	codeLatency        Code = "latency"         // replies are slow for this lease
@@ -113,8 +116,7 @@ func (f Finding) String() string {
 // (codeClusterSlots). Otherwise Check returns the error of lockcore.New, or the cause of ctx, or an
 // error that satisfies ErrUnavailable if no server could be examined.
 func Check(ctx context.Context, rdb goredis.UniversalClient, o lockcore.Options) ([]Finding, error) {
-	o.Observer = nil // the trial is not part of the program's telemetry
-	l, err := lockcore.New(rdb, o)
+	e, err := newExamination(rdb, o)
 	if errors.Is(err, redis.ErrClusterSlots) {
 		return []Finding{{
 			codeClusterSlots, SeverityProblem, "", "the ClusterClient gets its slots from a function, as one of redis.NewFailoverClusterClient does",
@@ -125,16 +127,7 @@ func Check(ctx context.Context, rdb goredis.UniversalClient, o lockcore.Options)
 	if err != nil {
 		return nil, err
 	}
-	e := &examination{l: l, lease: l.Terms().Lease, acks: o.ReplicaAcks.N}
-	defer e.closeLocker(ctx)
-	closing := make(chan struct{}) // never closed: e.b acquires nothing
-	e.b, err = redis.New(rdb, redis.Options{
-		Options: backend.Options{Locker: rand.Text(), Closing: closing, CleanupsFailed: func(int, error) {}}, Prefix: o.Prefix, NoGroups: true,
-	})
-	if err != nil {
-		return nil, err
-	}
-	defer e.b.Close()
+	defer e.close(ctx)
 	bound, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	findings, err := e.run(bound)
@@ -150,6 +143,30 @@ type examination struct {
 	b     *redis.Backend   // sends everything else
 	lease time.Duration    // Terms.Lease of l
 	acks  int              // replicas that l waits for
+	voter bool             // the server is one of a majority
+}
+
+func newExamination(rdb goredis.UniversalClient, o lockcore.Options) (*examination, error) {
+	o.Observer = nil // the trial is not part of the program's telemetry
+	l, err := lockcore.New(rdb, o)
+	if err != nil {
+		return nil, err
+	}
+	e := &examination{l: l, lease: l.Terms().Lease, acks: o.ReplicaAcks.N}
+	closing := make(chan struct{}) // never closed: e.b acquires nothing
+	e.b, err = redis.New(rdb, redis.Options{
+		Options: backend.Options{Locker: rand.Text(), Closing: closing, CleanupsFailed: func(int, error) {}}, Prefix: o.Prefix, NoGroups: true,
+	})
+	if err != nil {
+		e.closeLocker(context.Background())
+		return nil, err
+	}
+	return e, nil
+}
+
+func (e *examination) close(ctx context.Context) {
+	e.closeLocker(ctx)
+	e.b.Close()
 }
 
 // closeLocker ends the background work of the trials. A second call does nothing.
@@ -190,11 +207,14 @@ func (e *examination) run(ctx context.Context) ([]Finding, error) {
 	if len(errs) == len(nodes) {
 		return nil, errtext.Wrap(lockcore.ErrUnavailable, errtext.Join(errs...))
 	}
-	findings = append(findings, e.checkClient(ctx, nodes)...)
+	return worstFirst(append(findings, e.checkClient(ctx, nodes)...)), nil
+}
+
+func worstFirst(findings []Finding) []Finding {
 	slices.SortStableFunc(findings, func(a, b Finding) int {
 		return cmp.Or(cmp.Compare(rank(a.Severity), rank(b.Severity)), strings.Compare(a.Node, b.Node))
 	})
-	return findings, nil
+	return findings
 }
 
 func rank(s Severity) int {

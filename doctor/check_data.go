@@ -70,7 +70,6 @@ func (n *node) checkPersistence() {
 			"A crash of the machine loses the last second or two with everysec, about half a minute with no, and nothing with always.",
 			"Check the setting with the operator of the server.")
 	}
-	n.checkDisk()
 }
 
 func snapshots(save string) string {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 )
@@ -21,8 +22,9 @@ type node struct {
 	info     map[string]string // of INFO; empty if INFO is refused
 	config   map[string]string // of CONFIG GET
 	samples  []sample
-	unseen   []string // commands that were refused
-	tried    bool     // keys were acquired
+	unseen   []string      // commands that were refused
+	votesIn  time.Duration // until the grants of a server of a majority count
+	tried    bool          // keys were acquired
 	findings []Finding
 	err      error // the server does not reply, or refuses the user
 }
@@ -39,17 +41,25 @@ func (n *node) examine(ctx context.Context) {
 	}
 	n.readInfo(ctx)
 	if n.mode() == "sentinel" {
-		n.say(codeSentinel, SeverityProblem, "this is a Sentinel, which keeps no keys",
-			"Nothing can be acquired here.", "Make the client with redis.NewFailoverClient and the name of the master.")
+		remedy := "Make the client with redis.NewFailoverClient and the name of the master."
+		if n.voter {
+			remedy = independent
+		}
+		n.say(codeSentinel, SeverityProblem, "this is a Sentinel, which keeps no keys", "Nothing can be acquired here.", remedy)
 		return
 	}
 	n.readConfig(ctx)
 	n.checkServer()
 	n.checkVersion()
 	n.checkMemory()
-	n.checkPersistence()
-	n.checkReplication(ctx)
-	n.checkCluster(ctx)
+	n.checkDisk()
+	if n.voter {
+		n.checkVoter(ctx)
+	} else {
+		n.checkPersistence()
+		n.checkReplication(ctx)
+		n.checkCluster(ctx)
+	}
 	n.checkClock()
 	n.checkLatency()
 	n.checkSlow(ctx)
@@ -65,6 +75,8 @@ func (n *node) examine(ctx context.Context) {
 // blocked reports a server that returned an error to the first command.
 func (n *node) blocked(err error) {
 	switch {
+	case n.voter: // CheckQuorum reports it
+		n.err = err
 	case goredis.HasErrorPrefix(err, "BUSY") && !noMaster(err):
 		n.say(codeBusy, SeverityProblem, "it replies "+strconv.Quote(err.Error()),
 			"While that script runs nothing is acquired, renewed or released, and leases end.",

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/backend/quorum"
 )
 
 const (
@@ -107,7 +109,12 @@ func (n *node) checkLatency() {
 	p50, p99, worst := n.latency()
 	lease := n.lease
 	seen := fmt.Sprintf("%d round trips: p50 %v, p99 %v, max %v; the lease is %v", len(n.samples), p50, p99, worst, lease)
-	switch {
+	switch limit := quorum.Limit(lease); {
+	case n.voter && worst > limit:
+		n.say(codeLatency, SeverityWarning, seen,
+			fmt.Sprintf("A server that does not reply within %v counts as failed. If a majority is that slow, nothing is acquired.", limit),
+			"Find out what is slow, or use a longer Terms.Lease: the limit is a twentieth of it, and at most 250 ms.")
+	case n.voter:
 	case worst > lease/10 || worst > callTimeout*9/10:
 		n.say(codeLatency, SeverityProblem, seen,
 			fmt.Sprintf("A lease is renewed after a third of its time and canceled a tenth before its end, and a command may take %v. Replies as slow as these use up that time, and leases are lost.", callTimeout),

@@ -65,11 +65,16 @@ func (n *node) checkMinReplicas() {
 // checkSentinel reports Sentinels beside a client with a fixed address, which stays connected to a
 // primary that was replaced.
 func (n *node) checkSentinel(ctx context.Context) {
-	v, ok := n.look(ctx, "PUBSUB NUMSUB, whether Sentinels watch it", "PUBSUB", "NUMSUB", sentinelChannel)
-	if !ok || !n.b.Own() || !n.b.Single() {
-		return
+	if subscribers := n.sentinels(ctx); subscribers > 0 && n.b.Own() && n.b.Single() {
+		n.say(codeSentinel, SeverityWarning, "Sentinels watch this server ("+strconv.FormatInt(subscribers, 10)+" subscribers), and the client has a fixed address",
+			"After a failover this client stays connected to the old primary. That one grants keys beside the new primary until it is a replica, and then refuses writes.",
+			"Make the client with redis.NewFailoverClient, and use that client only for the Locker.")
 	}
-	subscribers := int64(0)
+}
+
+// sentinels returns how many Sentinels watch the server.
+func (n *node) sentinels(ctx context.Context) (subscribers int64) {
+	v, _ := n.look(ctx, "PUBSUB NUMSUB, whether Sentinels watch it", "PUBSUB", "NUMSUB", sentinelChannel)
 	switch v := v.(type) {
 	case []any:
 		if len(v) == 2 {
@@ -78,11 +83,7 @@ func (n *node) checkSentinel(ctx context.Context) {
 	case map[any]any:
 		subscribers, _ = v[sentinelChannel].(int64)
 	}
-	if subscribers > 0 {
-		n.say(codeSentinel, SeverityWarning, "Sentinels watch this server ("+strconv.FormatInt(subscribers, 10)+" subscribers), and the client has a fixed address",
-			"After a failover this client stays connected to the old primary. That one grants keys beside the new primary until it is a replica, and then refuses writes.",
-			"Make the client with redis.NewFailoverClient, and use that client only for the Locker.")
-	}
+	return subscribers
 }
 
 // checkCluster examines the slots of a Cluster, and whether the client is one for a Cluster.

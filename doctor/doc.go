@@ -28,7 +28,7 @@
 //
 //   - [Check] examines each server: eviction, persistence, replicas, version, clocks, latency
 //     relative to the lease, and the rights of the user. It returns a list of [Finding], worst
-//     first.
+//     first. [CheckQuorum] does so for the servers of lockcore.NewQuorum.
 //   - [List] yields the keys that are held, shared, reserved, cooling, done or abandoned.
 //
 // Use it at the start of a program, on a health page or in a shell: the command cmd/holdfast prints

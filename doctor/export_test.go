@@ -24,6 +24,9 @@ const (
 	CodeClusterSlots   = codeClusterSlots
 	CodeClusterState   = codeClusterState
 	CodeSharedClient   = codeSharedClient
+	CodeQuorum         = codeQuorum
+	CodeRestart        = codeRestart
+	CodeClockSpread    = codeClockSpread
 	CodeClock          = codeClock
 	CodeClockDrift     = codeClockDrift
 	CodeLatency        = codeLatency

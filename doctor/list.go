@@ -65,6 +65,8 @@ func (o ListOptions) validate() error {
 //     yielded twice. A key that appears or ends meanwhile may be missing, and so may a key whose
 //     slot moves to another primary.
 //   - Each Entry was true a moment before it is yielded. Two of them may be of different moments.
+//   - On a majority of servers, List yields the keys that a majority has, and keeps all their names
+//     in memory.
 //   - Behind a client that is neither a *redis.Client nor a *redis.ClusterClient, List yields only
 //     what that client's SCAN reaches.
 //   - The cursor of a SCAN means nothing to another server. If another server takes the place of

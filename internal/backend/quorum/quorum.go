@@ -100,6 +100,9 @@ func (b *Backend) home(key *backend.Key) int {
 // that a slow master takes little of it.
 func limit(lease time.Duration) time.Duration { return min(max(lease/20, minLimit), maxLimit) }
 
+// Limit is limit, for package doctor.
+func Limit(lease time.Duration) time.Duration { return limit(lease) }
+
 // Permanent reports whether a repeat would fail with the same error: on a majority of the masters.
 func (b *Backend) Permanent(err error) bool {
 	if f, is := errors.AsType[*failure](err); is {

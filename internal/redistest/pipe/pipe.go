@@ -66,17 +66,21 @@ func (s *Server) Identify(change func(*Identity)) {
 
 // info answers INFO with the sections that a miniredis does not have.
 func (s *Server) info(p *server.Peer, command string, args ...string) bool {
-	if command != "INFO" || len(args) != 1 {
+	if command != "INFO" || len(args) > 1 {
 		return false
 	}
 	s.mu.Lock()
 	id := s.identity
 	s.mu.Unlock()
-	switch args[0] {
-	case "server":
-		p.WriteBulk(fmt.Sprintf("run_id:%s\r\nuptime_in_seconds:%d\r\nredis_mode:%s\r\n", id.RunID, int(time.Since(id.Started).Seconds()), id.Mode))
-	case "replication":
-		p.WriteBulk("role:" + id.Role + "\r\n")
+	about := fmt.Sprintf("run_id:%s\r\nuptime_in_seconds:%d\r\nredis_mode:%s\r\n", id.RunID, int(time.Since(id.Started).Seconds()), id.Mode)
+	role := "role:" + id.Role + "\r\n"
+	switch {
+	case len(args) == 0:
+		p.WriteBulk(about + role)
+	case args[0] == "server":
+		p.WriteBulk(about)
+	case args[0] == "replication":
+		p.WriteBulk(role)
 	default:
 		return false
 	}
