@@ -65,7 +65,7 @@ func (s *Server) addUser(ctx context.Context, c *redis.Client) error {
 	if !leastRights(s.tb.Name()) {
 		return nil
 	}
-	args := []any{"ACL", "SETUSER", LeastUser, "reset", "on", ">" + leastPassword, "+wait", "+scan", "+info"} // +wait for ReplicaAcks, +scan and +info for List
+	args := []any{"ACL", "SETUSER", LeastUser, "reset", "on", ">" + leastPassword, "+wait", "+scan", "+info", "+config|get"} // +wait for ReplicaAcks, +scan and +info for List, +info and +config|get for NewQuorum
 	for rule := range strings.FieldsSeq(Commands + " " + Keys + " " + Channels) {
 		if rule != "-@all" { // part of "reset"
 			args = append(args, rule)

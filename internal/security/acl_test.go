@@ -89,6 +89,48 @@ func TestRightsAreLeast(t *testing.T) {
 	}
 }
 
+// On a majority of servers a Locker also needs INFO, and CONFIG GET to see appendfsync always. Nothing
+// else is denied.
+// Shows: X3
+func TestRightsOfQuorum(t *testing.T) {
+	testlevel.Full(t)
+	t.Parallel()
+	for rules, want := range map[string][]string{" +scan +info +config|get": nil, " +scan +info": {"config|get"}, " +scan +config|get": {"info"}} {
+		t.Run(rules, func(t *testing.T) {
+			t.Parallel()
+			var servers []*redistest.Server
+			var masters []*redis.Client
+			for range 3 {
+				s := redistest.Real(t, "--appendonly", "yes", "--appendfsync", "always")
+				setUser(t, s, leastRights+rules)
+				servers, masters = append(servers, s), append(masters, s.Client(t, asJob))
+			}
+			locker := func() *lockcore.Locker {
+				l, err := lockcore.NewQuorum(masters, lockcore.Options{Terms: lockcore.Terms{Lease: 3 * time.Second, Wait: 5 * time.Second}})
+				check(t, err)
+				t.Cleanup(func() { _ = l.Close(context.Background()) })
+				return l
+			}
+			a, b := locker(), locker()
+			err := turns(t.Context(), a, b, 1500*time.Millisecond) // longer than a third of a lease: it is renewed
+			if err == nil {
+				err = errors.Join(revoke(t.Context(), a, b), force(t.Context(), a, b))
+				for _, listed := range doctor.List(t.Context(), a, doctor.ListOptions{}) {
+					err = errors.Join(err, listed)
+				}
+			}
+			if info := slices.Contains(want, "info"); (err != nil) != info || info && !strings.Contains(err.Error(), "INFO: NOPERM") {
+				t.Errorf("%v", err)
+			}
+			for _, s := range servers {
+				if denied := denials(t, s); !slices.Equal(denied, want) {
+					t.Errorf("denied: %q, want %q", denied, want)
+				}
+			}
+		})
+	}
+}
+
 // life does everything that Lockers do: two of them take turns, renew, give up, complete, replay,
 // revoke, force, park, list and clear. It ends with the first error.
 func life(t *testing.T, rdb redis.UniversalClient, hold time.Duration) error {
