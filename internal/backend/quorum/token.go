@@ -3,6 +3,7 @@ package quorum
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
@@ -15,6 +16,14 @@ type tokens struct {
 	mu   sync.Mutex
 	seen int64 // the greatest token that any grant of this process may use
 	lead int64 // µs by which the clocks of the masters were ahead of this one's when they granted
+
+	granted, raised atomic.Int64 // grants, and those of them whose tokens were raised
+}
+
+// Rounds returns the number of grants, and how many of them needed a second round, which raised their
+// tokens.
+func (b *Backend) Rounds() (granted, raised int64) {
+	return b.tokens.granted.Load(), b.tokens.raised.Load()
 }
 
 const (
@@ -51,9 +60,11 @@ func (b *Backend) raise(ctx context.Context, r *backend.AcquireRequest, v votes)
 	token := v.greatest().Token
 	has := func(one *vote) bool { return granted(one) && one.Token == token }
 	have := v.count(has)
+	b.tokens.granted.Add(1)
 	if have >= b.majority {
 		return true
 	}
+	b.tokens.raised.Add(1)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit(r.Lease))
 	defer cancel()
 	up := []backend.RenewRequest{{Key: r.Key, ID: r.ID, Retention: r.Retention, Token: token, Holder: r.Holder}}
