@@ -28,6 +28,9 @@ func TestChaos(t *testing.T) {
 			r := s.start(t)
 			s.happens(r)
 			r.finish()
+			for _, s := range r.masters {
+				chaos.CheckTTLs(t, s.Client(t))
+			}
 			if r.one != nil && len(r.failed) == 0 { // nothing is left behind
 				chaos.CheckLeftovers(t, r.one.Client(t), "holdfast:2:x:", lease)
 				if ch := r.one.Client(t).PubSubChannels(t.Context(), "holdfast:*").Val(); len(ch) != 0 && len(r.lockers) == 0 {

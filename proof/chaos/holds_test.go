@@ -27,7 +27,8 @@ type hold struct {
 	limit, weight       int
 	token               int64
 	called, seen, valid int64
-	over                bool  // its last act is in the journal
+	over                bool  // its last act is in the journal,
+	lost                bool  // and the lease was lost before it
 	read                int64 // from the register
 }
 

@@ -113,6 +113,27 @@ func TestJudgeHolds(t *testing.T) {
 		"a call that is stuck": {check: "stuck", must: rules{longest: time.Second}, tell: func(s story) {
 			s.read(line{Op: opSlow, Proc: "a", Called: ms(1000), At: ms(3000), Valid: ms(2000)})
 		}},
+		"a process without a hold for long": {check: "progress", must: rules{pause: 3 * time.Second}, tell: func(s story) {
+			for i := range int64(5) {
+				s.held("a", "k", 0, 1, 10+i, 1000*i, 1000*i, 1000*i+1)
+			}
+			s.held("b", "j", 0, 1, 10, 100, 500, 501)
+			s.read(line{Op: opReport, Proc: "a"})
+			s.read(line{Op: opReport, Proc: "b"})
+		}},
+		"a process without a hold": {check: "progress", must: rules{pause: 3 * time.Second}, tell: func(s story) {
+			s.held("a", "k", 0, 1, 10, 1000, 1000, 1001)
+			s.read(line{Op: opReport, Proc: "a"})
+			s.read(line{Op: opReport, Proc: "b"})
+		}},
+		"processes with holds all the time": {must: rules{pause: 3 * time.Second}, tell: func(s story) {
+			for i := range int64(5) {
+				s.held("a", "k", 0, 1, 10+i, 2000*i, 2000*i, 2000*i+1)
+				s.held("b", "j", 0, 1, 10+i, 2000*i, 2000*i+1, 2000*i+2)
+			}
+			s.read(line{Op: opReport, Proc: "a"})
+			s.read(line{Op: opReport, Proc: "b"})
+		}},
 		"an unequal part": {check: "even", must: rules{even: true}, tell: func(s story) {
 			for i := range int64(10) {
 				s.held("a", "hot", 0, 1, 10+i, 100*i, 100*i, 100*i+1)

@@ -19,6 +19,7 @@ type rules struct {
 	lag        time.Duration // so long a primary that was replaced may still accept records
 	gap        time.Duration // in which a key may be free while calls wait; default: a lease and recovery
 	longest    time.Duration // of a call besides its handler; 0: not bounded
+	pause      time.Duration // in which each process gets a hold; 0: not bounded
 	permits    []string      // outcomes of calls beside ok, canceled, refused and busy
 	even       bool          // all processes get an equal part of the key "hot"
 }
@@ -96,7 +97,7 @@ func (o *oracle) read(l line) {
 		}
 		h.valid = max(h.valid, l.Valid)
 		if l.Op == opEffect {
-			h.over = true
+			h.over, h.lost = true, l.Valid == 0
 			delete(o.open, id)
 			if h.limit == 0 {
 				o.count(l.Proc, o.register(h.key).Write(h.token, h, h.read+1))
@@ -148,7 +149,7 @@ type verdict struct {
 
 	overlaps, hidden            int // hidden: waits for a hold that is in no line
 	longestOverlap, longestIdle time.Duration
-	longestCall                 time.Duration
+	longestCall, longestPause   time.Duration
 	rejected, overtaken         int // accesses to a register that it refused, and writes that one without tokens would have accepted too late
 	onceCounts
 }
@@ -214,6 +215,35 @@ func (o *oracle) judgeCalls(v *verdict, must rules) {
 	}
 	if must.even {
 		o.judgeEven(v)
+	}
+	if must.pause > 0 {
+		o.judgeProgress(v, must)
+	}
+}
+
+// judgeProgress checks that each process that ended by itself got holds all the time.
+func (o *oracle) judgeProgress(v *verdict, must rules) {
+	last, end := map[string]int64{}, int64(0)
+	for proc := range o.reports {
+		last[proc] = 0
+	}
+	wait := func(proc string, at int64) {
+		since := last[proc]
+		if paused := time.Duration(at - since); since > 0 {
+			v.longestPause = max(v.longestPause, paused)
+			if paused > must.pause && paused > must.pause+o.late(since, at) {
+				v.fail("progress", "%s got no hold for %v", proc, paused)
+			}
+		}
+	}
+	for _, h := range o.holds {
+		wait(h.proc, h.seen)
+		last[h.proc], end = h.seen, max(end, h.seen)
+	}
+	for proc := range o.reports {
+		if wait(proc, end); last[proc] == 0 {
+			v.fail("progress", "%s got no hold", proc)
+		}
 	}
 }
 

@@ -50,7 +50,7 @@ type slot struct {
 	generation int
 	name       string // of the worker
 	task       task
-	link       *redistest.Relay // nil, or between it and the server
+	links      []*redistest.Relay // none, or one between it and each server
 }
 
 // start starts the servers and the workers, and waits until their calls begin.
@@ -91,8 +91,12 @@ func (r *run) join() *slot {
 	p.task.N, p.task.Of = p.n, r.procs
 	p.task.Lease, p.task.Wait, p.task.Load, p.task.NoGroups = lease, r.wait, r.load, r.noGroups
 	if r.links {
-		p.link = redistest.Proxy(r, p.task.Addrs[0])
-		p.task.Addrs = []string{"127.0.0.1:" + p.link.Port()}
+		p.task.Addrs = nil
+		for _, addr := range r.task.Addrs {
+			link := redistest.Proxy(r, addr)
+			p.links = append(p.links, link)
+			p.task.Addrs = append(p.task.Addrs, "127.0.0.1:"+link.Port())
+		}
 	}
 	if r.load.Listen != "" {
 		p.task.Load.Listen = freeAddr(r.T)
@@ -224,15 +228,15 @@ func (p *slot) stop(o order, d time.Duration) {
 	p.r.mu.Unlock()
 }
 
-// cut cuts the worker off from the server for d. The judge accepts that its leases are lost.
+// cut cuts the worker off from the only server for d. The judge accepts that its leases are lost.
 func (p *slot) cut(d time.Duration) {
 	p.note()
 	p.r.mu.Lock()
 	p.r.disturbed[p.name] = true
 	p.r.mu.Unlock()
-	p.link.Silence()
+	p.links[0].Silence()
 	time.Sleep(d)
-	p.link.Heal()
+	p.links[0].Heal()
 	p.note()
 }
 
@@ -303,6 +307,10 @@ func (r *run) finish() {
 	if v.onceKeys > 0 {
 		r.Logf("%s: %d once keys, %d answers, %d replays, %d runs, %d killed in the middle, %d takeovers, %d keys of unknown outcome, %d second runs, %d attempts unseen; longest wait for a dead process %v",
 			r.name, v.onceKeys, v.answers, v.replays, v.runs, v.midRun, v.takeovers, v.unknown, v.secondRuns, v.unseen, v.deadWait)
+	}
+	if len(r.masters) > 0 {
+		r.tellQuorum(v)
+		r.judgeLost(v)
 	}
 	r.report(v)
 	if r.proves != nil && !r.proves(r, v) {

@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	runFor     = flag.Duration("for", time.Minute, "how long processes compete, with each number of them; twice as long for shares")
+	runFor     = flag.Duration("for", time.Minute, "how long processes compete, with each number of them, and how long servers of a quorum fail; twice as long for shares")
 	kills      = flag.Int("kills", 60, "workers that are killed at a point")
 	stops      = flag.Int("stops", 40, "workers that are stopped at a point")
 	after      = flag.Duration("after", 3*time.Second, "how long the load goes on after a fault of servers")
@@ -31,7 +31,7 @@ type scenario struct {
 	load     load       // of each of them
 	wait     time.Duration
 	noGroups bool // each call sends its own commands, so that points at commands are reached
-	links    bool // each worker is behind a proxy that can fall silent
+	links    bool // each worker is behind a proxy for each server, which can fall silent
 	parallel bool // another scenario may run at the same time
 	happens  func(*run)
 	must     rules
@@ -116,7 +116,7 @@ func scenarios() []scenario {
 	for _, f := range serverFaults {
 		all = append(all, f.scenario())
 	}
-	return all
+	return append(all, quorumScenarios()...)
 }
 
 var minReplicas = []string{"--min-replicas-to-write", "1", "--min-replicas-max-lag", "1"}

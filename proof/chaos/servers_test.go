@@ -10,15 +10,19 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/proof/chaos"
 )
 
 // servers are what a scenario runs on: one of these.
 type servers struct {
-	one    *redistest.Server
-	trio   *redistest.Trio
-	shards *redistest.Shards
-	route  *route
+	one     *redistest.Server
+	trio    *redistest.Trio
+	shards  *redistest.Shards
+	route   *route
+	masters []*redistest.Server // independent
+	disks   []string            // folders of their append-only files
+	struck  []*struck           // their faults
 }
 
 // clients are the kinds of client that a worker can have, by name. The network of the kind "one"
@@ -54,12 +58,24 @@ func failover(t task) *redis.FailoverOptions {
 	return &redis.FailoverOptions{MasterName: redistest.MasterName, SentinelAddrs: t.Addrs}
 }
 
-func dial(t task, w *tripwire) (redis.UniversalClient, error) {
+// connect returns the Locker of a worker, and its clients.
+func connect(t task, w *tripwire, o lockcore.Options) (locks *lockcore.Locker, all []redis.UniversalClient, err error) {
+	if t.Client == "masters" {
+		masters := make([]*redis.Client, len(t.Addrs))
+		for i, addr := range t.Addrs {
+			masters[i] = redis.NewClient(&redis.Options{Addr: addr})
+			all = append(all, masters[i])
+		}
+		locks, err = lockcore.NewQuorum(masters, o)
+		return locks, all, err
+	}
 	client := clients[t.Client]
 	if client == nil {
-		return nil, fmt.Errorf("no client is named %q", t.Client)
+		return nil, nil, fmt.Errorf("no client is named %q", t.Client)
 	}
-	return client(t, w), nil
+	rdb := client(t, w)
+	locks, err = lockcore.New(rdb, o)
+	return locks, []redis.UniversalClient{rdb}, err
 }
 
 func oneServer(r *run) {

@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/access"
+	"github.com/holdfast-go/holdfast/internal/backend/quorum"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -46,6 +47,7 @@ type load struct {
 	Hot    int    // exclusive holds of the key "hot", as short as possible
 	Any    int    // exclusive holds of a few keys, some with other terms, some canceled
 	Long   int    // exclusive holds for three leases, of keys that a worker shares with the two next to it
+	Fresh  int    // exclusive holds for half a lease of a key that all want at the same time; every two leases it is a new one
 	Shares int    // shared, limited and exclusive holds of a few keys
 	Once   int    // runs of once keys
 	Calm   bool   // the calls of Any all have the same terms, and pauses between them
@@ -55,16 +57,19 @@ type load struct {
 // keys is the number of keys of load.Any.
 const keys = 4
 
+// fresh is the prefix of the keys of load.Fresh.
+const fresh = "fresh"
+
 func keyName(i int) string { return fmt.Sprint("k", i) }
 
 // worker is the process.
 type worker struct {
 	task
 	tripwire
-	rdb   redis.UniversalClient
-	locks *lockcore.Locker
-	ids   atomic.Int64
-	over  context.Context //nolint:containedctx // ends when no more calls are to begin
+	clients []redis.UniversalClient
+	locks   *lockcore.Locker
+	ids     atomic.Int64
+	over    context.Context //nolint:containedctx // ends when no more calls are to begin
 
 	mu     sync.Mutex
 	counts map[string]int
@@ -74,10 +79,7 @@ func work(t task, in *bufio.Scanner) (err error) {
 	logging.Disable() // the network fails on purpose
 	w := &worker{task: t, counts: map[string]int{}}
 	w.w, w.goOn = w, make(chan struct{}, 1)
-	if w.rdb, err = dial(t, &w.tripwire); err != nil {
-		return err
-	}
-	w.locks, err = lockcore.New(w.rdb, lockcore.Options{
+	w.locks, w.clients, err = connect(t, &w.tripwire, lockcore.Options{
 		Observer: observer{w}, NoGroups: t.NoGroups, ReplicaAcks: lockcore.ReplicaAcks{N: t.Acks}, Terms: lockcore.Terms{Lease: t.Lease, Wait: t.Wait},
 	})
 	if err != nil {
@@ -99,8 +101,14 @@ func work(t task, in *bufio.Scanner) (err error) {
 	closing, done := context.WithTimeout(context.Background(), stuck)
 	defer done()
 	w.fail("close", w.locks.Close(closing))
-	w.fail("close", w.rdb.Close())
+	for _, c := range w.clients {
+		w.fail("close", c.Close())
+	}
 	w.fail("goroutines left", goleak.Find(redistest.PoolProbes()))
+	if q, ok := access.Of(w.locks).Backend.(*quorum.Backend); ok {
+		granted, raised := q.Rounds()
+		w.counts["granted"], w.counts["raised"] = int(granted), int(raised)
+	}
 	w.write(line{Op: opReport, Counts: w.counts})
 	return nil
 }
@@ -121,6 +129,7 @@ func (w *worker) call(calls context.Context) {
 			key := fmt.Sprint("long", (w.N+rand.IntN(2))%w.Of)
 			w.exclusive(ctx, key, lockcore.Terms{Wait: lockcore.Forever}, 3*w.Lease)
 		}},
+		{w.Load.Fresh, w.fresh},
 		{w.Load.Shares, w.share},
 		{w.Load.Once, w.once},
 	} {
@@ -174,6 +183,16 @@ var errCanceled = errors.New("canceled as planned")
 
 func sometimesCanceled(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, rand.N(20*time.Millisecond), errCanceled)
+}
+
+// fresh makes a call for the key of this time, and waits until it is time for the next key.
+func (w *worker) fresh(ctx context.Context) {
+	now, each := time.Now().UnixNano(), int64(2*w.Lease)
+	w.exclusive(ctx, fmt.Sprint(fresh, now/each), lockcore.Terms{Wait: w.Lease}, w.Lease/2)
+	select {
+	case <-time.After(time.Until(time.Unix(0, (now/each+1)*each))):
+	case <-w.over.Done():
+	}
 }
 
 // exclusive acquires key and holds it for stay.
@@ -290,6 +309,8 @@ func (o observer) Event(ctx context.Context, e event.Event) {
 			o.w.write(line{Op: opGranted, Key: key, Attempt: e.Attempt, TookOver: e.Abandoned})
 		}
 		o.w.reached(atGranted, key)
+	case event.ServerFailed:
+		o.w.count("server failed")
 	case event.CompletionFailed:
 		o.w.count("unrecorded")
 	case event.BadRecord:
