@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 func ms(n int64) int64 { return n * int64(time.Millisecond) }
@@ -149,6 +151,45 @@ func TestJudgeHolds(t *testing.T) {
 		wrong := s.wrong(c.must)
 		if found := slices.ContainsFunc(wrong, func(w string) bool { return checkOf(w) == c.check }); found != (c.check != "") || c.check == "" && len(wrong) > 0 {
 			t.Errorf("%s: want %q, got %q", name, c.check, wrong)
+		}
+	}
+}
+
+// The judge finds a lease that was lost while a majority of five servers could renew it.
+func TestJudgeLost(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		struck []*struck
+		check  string
+	}{
+		"three servers failed": {struck: []*struck{
+			{server: 0, began: ms(1000), well: ms(9500)}, // before the grant, and did not vote then
+			{server: 1, began: ms(11000), well: ms(12000)},
+			{server: 2, began: ms(16000), well: ms(17000)}, // and then the lease could not be renewed
+		}},
+		"two servers failed": {check: "lost", struck: []*struck{
+			{server: 1, began: ms(11000), well: ms(12000)},
+			{server: 2, began: ms(13000), well: ms(14000)},
+			{server: 2, began: ms(14500), well: ms(15000)},
+		}},
+		"one of three failed after the loss": {check: "lost", struck: []*struck{
+			{server: 0, began: ms(11000), well: ms(12000)},
+			{server: 1, began: ms(12000), well: ms(13000)},
+			{server: 2, began: ms(19000), well: ms(20000)},
+		}},
+		"one of three was well long before the grant": {check: "lost", struck: []*struck{
+			{server: 0, began: ms(1000), well: ms(8000)},
+			{server: 1, began: ms(11000), well: ms(12000)},
+			{server: 2, began: ms(13000), well: ms(14000)},
+		}},
+	} {
+		s := newStory()
+		s.read(line{Op: opHold, Proc: "a", Key: "k", ID: 1, Token: 7, Called: ms(1000), At: ms(10000)})
+		s.read(line{Op: opValid, Proc: "a", ID: 1, Valid: ms(15000)})
+		s.read(line{Op: opEffect, Proc: "a", Key: "k", ID: 1, At: ms(15500)})
+		r, v := &run{oracle: s.oracle, servers: servers{masters: make([]*redistest.Server, 5), struck: c.struck}}, &verdict{}
+		if r.judgeLost(v); len(v.wrong) > 0 != (c.check != "") {
+			t.Errorf("%s: want %q, got %q", name, c.check, v.wrong)
 		}
 	}
 }
