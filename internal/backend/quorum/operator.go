@@ -47,22 +47,29 @@ func (b *Backend) Inspect(ctx context.Context, key *backend.Key, record backend.
 }
 
 // agreed returns the status that a majority has. Without one the key is free: a majority can grant
-// it. A process that waits is in the queue of the home only.
+// it. A process that waits is in the queue of the home only. A master whose grant came late or was
+// withdrawn may have a greater token than the majority, so the token of a majority comes first.
 func (b *Backend) agreed(all []backend.Status) (s backend.Status) {
-	queue := 0
+	queue, best := 0, 0
 	for i := range all {
-		queue = max(queue, all[i].Queue)
-		n := 0
+		one := &all[i]
+		queue = max(queue, one.Queue)
+		same, equal := 0, 0 // masters with this state, and also with this token
 		for k := range all {
-			if all[k].State == all[i].State && all[k].Locker == all[i].Locker {
-				n++
+			if all[k].State == one.State && all[k].Locker == one.Locker {
+				if same++; all[k].Token == one.Token {
+					equal++
+				}
 			}
 		}
-		if n >= b.majority && (s.State == "" || all[i].Token > s.Token || all[i].Token == s.Token && all[i].Remaining < s.Remaining) {
-			s = all[i]
+		if equal = min(equal, b.majority); same < b.majority || equal < b.majority && best == b.majority {
+			continue
+		}
+		if best == 0 || equal > best || one.Token > s.Token || one.Token == s.Token && one.Remaining < s.Remaining {
+			s, best = *one, equal
 		}
 	}
-	if s.State == "" {
+	if best == 0 {
 		s = backend.Status{State: backend.StateFree}
 	}
 	s.Queue = queue

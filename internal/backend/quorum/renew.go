@@ -32,7 +32,8 @@ func (t *tally) add(i int, reply backend.RenewReply) {
 // decided reports whether further replies cannot change the verdict. Revoke needs a majority, so
 // each majority that keeps a lease has a master that knows of a revocation.
 func (t *tally) decided(b *Backend) bool {
-	return t.revoked || t.kept >= b.majority || t.lost+t.failed > len(b.masters)-b.majority
+	left, refuse := len(t.errs)-t.kept-t.lost-t.failed, len(b.masters)-b.majority+1
+	return t.revoked || t.kept >= b.majority || t.lost >= refuse || t.kept+left < b.majority && t.lost+left < refuse
 }
 
 // verdict returns the reply of the majority.
