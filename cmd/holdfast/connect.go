@@ -24,7 +24,7 @@ const defaultAddr = "localhost:6379"
 type target struct {
 	redis, sentinel, master, prefix string
 	tls, cert, key                  string // files
-	cluster                         bool
+	cluster, quorum                 bool
 
 	from, login string // the sources of the address, and of user and password; for hints
 }
@@ -32,8 +32,9 @@ type target struct {
 // flags returns the flags that all commands with a Redis share.
 func (sh *shell) flags(command, args string) (*flag.FlagSet, *target) {
 	f, t := sh.flagSet(command, args), new(target)
-	f.StringVar(&t.redis, "redis", "", "host:port, redis:// or rediss:// `address`; several with commas for a Cluster (default HOLDFAST_REDIS, else REDIS_ADDR, else "+defaultAddr+")")
+	f.StringVar(&t.redis, "redis", "", "host:port, redis:// or rediss:// `address`; several with commas for -cluster and -quorum (default HOLDFAST_REDIS, else REDIS_ADDR, else "+defaultAddr+")")
 	f.BoolVar(&t.cluster, "cluster", false, "use a Cluster, with all its primaries")
+	f.BoolVar(&t.quorum, "quorum", false, "use the 3, 5 or 7 independent servers of lockcore.NewQuorum")
 	f.StringVar(&t.sentinel, "sentinel", "", "`addresses` of Sentinels, with commas, instead of -redis")
 	f.StringVar(&t.master, "master", "", "`name` of the master that the Sentinels watch")
 	f.StringVar(&t.tls, "tls", "", "use TLS, and trust the certificates in this `file`")
@@ -99,10 +100,8 @@ func (t *target) client(getenv func(string) string) (redis.UniversalClient, erro
 	if (t.sentinel == "") != (t.master == "") || t.sentinel != "" && (t.redis != "" || t.cluster) {
 		return nil, errors.New("-sentinel and -master go together, without -redis and -cluster")
 	}
-	if u, err := url.Parse(t.redis); err == nil && u.User != nil {
-		if _, secret := u.User.Password(); secret {
-			return nil, errors.New("other users of the machine can read a password in the arguments: set HOLDFAST_REDIS_PASSWORD, or set HOLDFAST_REDIS to the URL")
-		}
+	if err := noPassword(t.redis); err != nil {
+		return nil, err
 	}
 	o, err := t.options(t.address(getenv))
 	if err != nil {
@@ -123,6 +122,16 @@ func (t *target) client(getenv func(string) string) (redis.UniversalClient, erro
 		}), nil
 	}
 	return redis.NewClient(o), nil
+}
+
+// noPassword returns an error for a URL in an argument that has a password.
+func noPassword(arg string) error {
+	if u, err := url.Parse(arg); err == nil && u.User != nil {
+		if _, secret := u.User.Password(); secret {
+			return errors.New("other users of the machine can read a password in the arguments: set HOLDFAST_REDIS_PASSWORD, or set HOLDFAST_REDIS to the URL")
+		}
+	}
+	return nil
 }
 
 // address returns the address of the Redis, and records its source.
@@ -171,7 +180,7 @@ func (t *target) options(addr string) (o *redis.Options, err error) {
 			}
 		}
 		if strings.Contains(addr, ",") && !t.cluster {
-			return nil, errors.New("several addresses need -cluster")
+			return nil, errors.New("several addresses need -cluster or -quorum")
 		}
 	}
 	o.MaxRetries, o.DialTimeout, o.ReadTimeout, o.DialerRetries = -1, 3*time.Second, 3*time.Second, 1
@@ -212,14 +221,10 @@ func (t *target) secure(o *redis.Options) error {
 // with calls do with a Locker on the target. The Locker holds nothing. An error has a hint if one
 // applies.
 func (sh *shell) with(t *target, do func(*lockcore.Locker) (int, error)) (code int, err error) {
-	rdb, err := t.client(sh.getenv)
+	l, closeClients, err := t.locker(sh.getenv)
+	defer closeClients()
 	if err != nil {
-		return exitFailed, err
-	}
-	defer func() { _ = rdb.Close() }()
-	l, err := lockcore.New(rdb, lockcore.Options{Prefix: t.prefix})
-	if err != nil {
-		return exitFailed, err
+		return exitFailed, t.explain(err)
 	}
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -228,4 +233,23 @@ func (sh *shell) with(t *target, do func(*lockcore.Locker) (int, error)) (code i
 	}()
 	code, err = do(l)
 	return code, t.explain(err)
+}
+
+// locker returns a Locker. The caller closes the clients after it, also after an error.
+func (t *target) locker(getenv func(string) string) (l *lockcore.Locker, closeClients func(), err error) {
+	o := lockcore.Options{Prefix: t.prefix}
+	if t.quorum {
+		masters, closeClients, err := t.masters(getenv)
+		if err != nil {
+			return nil, closeClients, err
+		}
+		l, err := lockcore.NewQuorum(masters, o)
+		return l, closeClients, err
+	}
+	rdb, err := t.client(getenv)
+	if err != nil {
+		return nil, func() {}, err
+	}
+	l, err = lockcore.New(rdb, o)
+	return l, func() { _ = rdb.Close() }, err
 }

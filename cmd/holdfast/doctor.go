@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -10,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// doctor prints the findings of doctor.Check.
+// doctor prints the findings of doctor.Check or doctor.CheckQuorum.
 func (sh *shell) doctor(ctx context.Context, args []string) (int, error) {
 	f, t := sh.flags("doctor", "")
 	lease := durationFlag(f, "lease", 30*time.Second, "Terms.Lease of the program, a `duration`; latency is compared with it")
@@ -23,15 +24,12 @@ func (sh *shell) doctor(ctx context.Context, args []string) (int, error) {
 	switch {
 	case *lease < time.Second || *lease > time.Hour:
 		return exitFailed, fmt.Errorf("-lease is %v, must be between 1s and 1h", *lease)
+	case *acks > 0 && t.quorum:
+		return exitFailed, errors.New("-replica-acks and -quorum exclude each other")
 	case *acks < 0:
 		return exitFailed, fmt.Errorf("-replica-acks is %d, must be 0 or more", *acks)
 	}
-	rdb, err := t.client(sh.getenv)
-	if err != nil {
-		return exitFailed, err
-	}
-	defer func() { _ = rdb.Close() }()
-	findings, err := doctor.Check(ctx, rdb, lockcore.Options{
+	findings, err := t.check(ctx, sh.getenv, lockcore.Options{
 		Prefix: t.prefix, Terms: lockcore.Terms{Lease: *lease}, ReplicaAcks: lockcore.ReplicaAcks{N: *acks},
 	})
 	if err != nil {
@@ -48,6 +46,23 @@ func (sh *shell) doctor(ctx context.Context, args []string) (int, error) {
 		return exitProblem, err
 	}
 	return exitOK, err
+}
+
+func (t *target) check(ctx context.Context, getenv func(string) string, o lockcore.Options) ([]doctor.Finding, error) {
+	if t.quorum {
+		masters, closeClients, err := t.masters(getenv)
+		defer closeClients()
+		if err != nil {
+			return nil, err
+		}
+		return doctor.CheckQuorum(ctx, masters, o)
+	}
+	rdb, err := t.client(getenv)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rdb.Close() }()
+	return doctor.Check(ctx, rdb, o)
 }
 
 func (sh *shell) diagnose(findings []doctor.Finding) {

@@ -2,6 +2,7 @@
 //
 //	holdfast doctor  -redis localhost:6379
 //	holdfast ls      -redis localhost:6379 -match 'account:*'
+//	holdfast ls      -redis a:6379,b:6379,c:6379 -quorum
 //	holdfast show    -redis localhost:6379 account:42
 //	holdfast revoke  -redis localhost:6379 account:42
 //	holdfast clear   -redis localhost:6379 -once charge/payment:7
@@ -86,6 +87,7 @@ holdfast COMMAND -h lists the flags. All commands have -json. Exit codes:
 
 From the environment:
   HOLDFAST_REDIS              address or URL, if -redis is not given; default: REDIS_ADDR
+                              with -quorum: 3, 5 or 7 of them with commas; in a URL %2C is a comma
   HOLDFAST_REDIS_USER, HOLDFAST_REDIS_PASSWORD
   HOLDFAST_SENTINEL_USER, HOLDFAST_SENTINEL_PASSWORD
   HOLDFAST_HTTP_SECRET        for key: httpmw's IdempotentOptions.Secret, if -secret-file is not given

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -62,6 +63,9 @@ func (sh *shell) wake(ctx context.Context, args []string) (int, error) {
 	asJSON := f.Bool("json", false, "print JSON")
 	if err := parse(f, args, 1); err != nil {
 		return exitFailed, err
+	}
+	if t.quorum {
+		return exitFailed, errors.New("on a majority of servers no tasks are parked: a task whose key is busy comes back by its own delay")
 	}
 	kind, key := kindOf(*once), f.Arg(0)
 	return sh.with(t, func(l *lockcore.Locker) (int, error) {
