@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -88,8 +89,9 @@ func through[T any](r *remote, limit time.Duration, f func(*spaces.Backend) (T, 
 }
 
 func (r *remote) Acquire(ctx context.Context, q backend.AcquireRequest) (backend.AcquireReply, error) {
+	sent := time.Now()
 	reply, err := through(r, q.Timeout, func(b *spaces.Backend) (backend.AcquireReply, error) { return b.Acquire(ctx, q) })
-	reply.Repeated = reply.Repeated || err != nil
+	reply.Sent, reply.Repeated = sent, reply.Repeated || err != nil
 	return reply, err
 }
 
@@ -251,6 +253,57 @@ func TestQuorumMinority(t *testing.T) {
 			wg.Wait()
 			t.Logf("%d servers: %d holds", n, reg.holds.Load())
 		})
+	}
+}
+
+// A failing server costs no throughput, and processes take turns, also if it has the queue of the key.
+func TestQuorumTurns(t *testing.T) {
+	const most = 20 * time.Second
+	holds := func(t *testing.T, ill int, m mode) (all int, least int) {
+		s, reg := newServers(t, 3), &register{T: t}
+		if ill >= 0 {
+			s[ill].set(m)
+		}
+		var each [4]int
+		var wg sync.WaitGroup
+		end := time.Now().Add(most)
+		for p := range each {
+			l := s.locker(t, lockcore.Options{Terms: lockcore.Terms{Lease: 2 * time.Second, Wait: most}})
+			var mu sync.Mutex
+			for range 3 {
+				wg.Go(func() {
+					for time.Now().Before(end) {
+						le, err := l.Acquire(t.Context(), "k", lockcore.Terms{})
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						mu.Lock()
+						each[p]++
+						mu.Unlock()
+						reg.hold(le, rand.N(20*time.Millisecond))
+						_ = le.Release(t.Context())
+					}
+				})
+			}
+		}
+		wg.Wait()
+		for _, n := range each {
+			all += n
+		}
+		return all, slices.Min(each[:])
+	}
+	var without int
+	synctest.Test(t, func(t *testing.T) { without, _ = holds(t, -1, well) })
+	for ill := range 3 {
+		for _, m := range []mode{silent, deafening, away} {
+			synctest.Test(t, func(t *testing.T) {
+				all, least := holds(t, ill, m)
+				if all < without*3/4 || least < all/8 {
+					t.Errorf("server %d is %d: %d holds, of %d without; a process has %d", ill, m, all, without, least)
+				}
+			})
+		}
 	}
 }
 

@@ -89,11 +89,19 @@ func (b *Backend) Route(_ context.Context, keys []*backend.Key) []string {
 	return make([]string, len(keys))
 }
 
-// home returns the index of the master that has the remote queue of a key.
-func (b *Backend) home(key *backend.Key) int {
+// home returns the index of the master that has the remote queue of a key: the first one, from a
+// place that the key determines, whose last request did not fail. Processes may disagree for a
+// moment, because the queue only makes waits short.
+func (b *Backend) home(key *backend.Key, failing []error) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(key.Stored[0]))
-	return int(h.Sum32() % uint32(len(b.masters))) //nolint:gosec // at most 7
+	first := int(h.Sum32() % uint32(len(b.masters))) //nolint:gosec // at most 7
+	for i := range failing {
+		if at := (first + i) % len(failing); failing[at] == nil {
+			return at
+		}
+	}
+	return first
 }
 
 // limit returns how long a request for a lease waits for one master: a twentieth of the lease, so

@@ -73,7 +73,7 @@ func (b *Backend) releaseAndAcquire(ctx context.Context, r backend.ReleaseReques
 	next := *r.Next
 	next.Floor = max(next.Floor, b.tokens.floor(sent))
 	r.Next = &next
-	home := b.home(r.Key)
+	home := b.home(r.Key, b.servers.failing())
 	if !b.begin(1) {
 		return backend.ReleaseReply{}, backend.ErrClosed
 	}
@@ -110,7 +110,7 @@ func (b *Backend) releaseAndAcquire(ctx context.Context, r backend.ReleaseReques
 		reply.Next.Sent, reply.Next.Repeated, reply.Next.RetryIn = sent, true, pause(0)
 		return reply, err
 	}
-	if reply.Next, _ = b.result(ctx, &next, v, sent); reply.Next.Outcome == backend.OutcomeGranted {
+	if reply.Next, _ = b.result(ctx, &next, v, home, sent); reply.Next.Outcome == backend.OutcomeGranted {
 		reply.Released, err = true, nil // a master grants only what it has released
 	}
 	return reply, err

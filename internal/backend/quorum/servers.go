@@ -23,8 +23,9 @@ type Servers struct {
 
 	report  func(name string, err error)
 
-	mu     sync.Mutex
-	states []state // by master
+	mu      sync.Mutex
+	states  []state   // by master
+	changed time.Time // when a master began to fail, or replied again
 }
 
 // state is what is known of a server.
@@ -32,7 +33,7 @@ type state struct {
 	runID   string    // of its latest start
 	votes   time.Time // grants count that were requested after it
 	replied time.Time // when the latest request was sent that got a reply
-	failed  bool
+	failed  error     // of its last request
 }
 
 // NewServers returns the Servers of masters with these names, of which no lease is longer than
@@ -74,6 +75,30 @@ func (s *Servers) mayVote(i int, sent time.Time) error {
 	return nil
 }
 
+// failing returns the error of each master whose last request failed. It returns none if no majority
+// would be left.
+func (s *Servers) failing() []error {
+	errs, n := make([]error, len(s.states)), 0
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.states {
+		if errs[i] = s.states[i].failed; errs[i] != nil {
+			n++
+		}
+	}
+	if n > (len(errs)-1)/2 {
+		clear(errs)
+	}
+	return errs
+}
+
+// changedSince reports whether a master has begun to fail, or has replied again, since t.
+func (s *Servers) changedSince(t time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.changed.After(t)
+}
+
 // heard records the result of a request to master i that was sent at sent. A failure that is older than
 // a reply changes nothing.
 func (s *Servers) heard(i int, sent time.Time, err error) {
@@ -82,9 +107,10 @@ func (s *Servers) heard(i int, sent time.Time, err error) {
 	if err == nil && sent.After(at.replied) {
 		at.replied = sent
 	}
-	changed := at.failed != (err != nil) && (err == nil || sent.After(at.replied))
+	late := err != nil && !sent.After(at.replied)
+	changed := !late && (at.failed == nil) != (err == nil)
 	if changed {
-		at.failed = err != nil
+		at.failed, s.changed = err, time.Now()
 	}
 	s.mu.Unlock()
 	if changed && s.report != nil {

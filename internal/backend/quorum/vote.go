@@ -57,8 +57,11 @@ func (v votes) busiest() (b *vote) {
 }
 
 // Acquire requests the key from all masters. It returns when a majority has granted it. A refusal
-// waits for all of them, within their time limit: without a grant anywhere the request keeps its id
-// and its place in the queue.
+// waits for all of them that replied last time, within their time limit.
+//
+// A request without a grant keeps its id, and so its place in the queue. A master that did not reply
+// may have granted it, which costs other processes no more than that master's failure: the next
+// round repeats the request, and its end withdraws it.
 //
 // If the home has granted it and the others have not, it is the turn of this process, and the
 // release of the hold before is still on its way to the others. So Acquire asks them again, within
@@ -75,11 +78,12 @@ func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 	}
 	r.Timeout = min(r.Timeout, limit(r.Lease))
 	r.Floor = max(r.Floor, b.tokens.floor(sent))
-	home := b.home(r.Key)
+	failing := b.servers.failing()
+	home := b.home(r.Key, failing)
 	v := make(votes, len(b.masters))
 	for pause := time.Millisecond; ; pause *= 2 {
 		round := r // a late goroutine of this round must not see the next one
-		b.collectVotes(v, func(i int) (backend.AcquireReply, error) {
+		b.collectVotes(v, failing, func(i int) (backend.AcquireReply, error) {
 			one := round
 			one.Queue = r.Queue && i == home
 			reply, err := b.masters[i].Acquire(ctx, one)
@@ -92,7 +96,7 @@ func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 		}
 		r.First = false
 	}
-	return b.result(ctx, &r, v, sent)
+	return b.result(ctx, &r, v, home, sent)
 }
 
 // vote returns a reply of master i, or an error if it is a grant that does not count.
@@ -109,13 +113,18 @@ func (b *Backend) tooLong(lease time.Duration) error {
 }
 
 // collectVotes asks all masters that have not granted and not failed yet, until a majority has
-// granted. A reply that arrives later is ignored.
-func (b *Backend) collectVotes(v votes, acquire func(i int) (backend.AcquireReply, error)) {
+// granted. If a majority of the masters works, it does not wait for those that failed last time. A
+// reply that arrives later is ignored.
+func (b *Backend) collectVotes(v votes, failing []error, acquire func(i int) (backend.AcquireReply, error)) {
 	final := make([]bool, len(v))
+	missing := 0 // replies that are awaited
 	for i, one := range v {
 		final[i] = one != nil && (granted(one) || failed(one))
 		if !final[i] {
 			v[i] = nil
+		}
+		if failing[i] == nil {
+			missing++
 		}
 	}
 	ask(b, func(i int) (reply backend.AcquireReply, err error) {
@@ -127,8 +136,16 @@ func (b *Backend) collectVotes(v votes, acquire func(i int) (backend.AcquireRepl
 		if !final[i] {
 			v[i] = &vote{reply, err}
 		}
-		return v.count(granted) >= b.majority
+		if failing[i] == nil {
+			missing--
+		}
+		return v.count(granted) >= b.majority || missing == 0
 	})
+	for i, err := range failing {
+		if v[i] == nil && err != nil {
+			v[i] = &vote{err: err}
+		}
+	}
 }
 
 // sleep waits for d, and returns false if ctx ends first.
@@ -144,7 +161,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // result returns the reply of the majority.
-func (b *Backend) result(ctx context.Context, r *backend.AcquireRequest, v votes, sent time.Time) (reply backend.AcquireReply, err error) {
+func (b *Backend) result(ctx context.Context, r *backend.AcquireRequest, v votes, home int, sent time.Time) (reply backend.AcquireReply, err error) {
 	b.tokens.learn(sent, r.Floor, v)
 	arrived := v.count(func(*vote) bool { return true })
 	if arrived == 0 {
@@ -156,6 +173,7 @@ func (b *Backend) result(ctx context.Context, r *backend.AcquireRequest, v votes
 			reply = v.greatest().AcquireReply
 			reply.Sent, reply.Abandoned, reply.Plain = sent, v.count(abandoned) >= b.majority, false
 			reply.Repeated = reply.Repeated || arrived < len(v) || v.count(failed) > 0
+			b.leaveQueue(r, v, home)
 			return reply, nil
 		}
 		holder = nil
@@ -174,10 +192,30 @@ func (b *Backend) result(ctx context.Context, r *backend.AcquireRequest, v votes
 		}
 	}
 	reply.Outcome, reply.Place, reply.Sent, reply.Repeated = backend.OutcomeBusy, 0, sent, true
-	reply.Withdraw = v.count(granted) > 0 || arrived < len(v) || v.count(failed) > 0 // or a grant may be on its way
+	reply.Withdraw = v.count(granted) > 0 // so that two processes do not keep each other from a majority
 	reply.RetryIn = pause(time.Since(sent))
+	if at := v[home]; r.Queue && at != nil && at.err == nil && !reply.Withdraw {
+		reply.RetryIn += longPause // the home notifies the process
+	}
 	return reply, nil
 }
+
+// leaveQueue removes a granted request from the remote queue of masters that have not granted it, which
+// would reserve the key for it later. That is the home, and an earlier home.
+func (b *Backend) leaveQueue(r *backend.AcquireRequest, v votes, home int) {
+	if !r.Queue {
+		return
+	}
+	moved := b.servers.changedSince(time.Now().Add(-backend.QueueTTL))
+	for i, at := range v {
+		if (i == home || moved) && (at == nil || !granted(at)) {
+			b.masters[i].Withdraw(backend.WithdrawRequest{Key: r.Key, ID: r.ID, Retention: r.Retention, Granted: at == nil, Repeated: true})
+		}
+	}
+}
+
+// longPause is for a process in the remote queue: a try before its turn takes votes from others.
+const longPause = 250 * time.Millisecond
 
 // pause returns a random time before the next try, so that processes that have taken each other's
 // votes do not do so again. It is never shorter than a round.
