@@ -32,7 +32,8 @@ import (
 //     skipped.
 //
 // AddTo returns an error for nil arguments, for an invalid name, spec or Job, and for a name that c
-// already has. It also returns an error for @every and @reboot, and for Job.CatchUp (use [Jobs]).
+// already has. It also returns an error for @every and @reboot, for Job.CatchUp (use [Jobs]), and
+// for a Locker of lockcore.NewQuorum.
 func AddTo(c *cron.Cron, locks *lockcore.Locker, name, spec string, j Job, fn func(ctx context.Context, t Tick) error) (cron.EntryID, error) {
 	s, err := newSingleton(locks, name, j, fn)
 	if c == nil {

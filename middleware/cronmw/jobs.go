@@ -70,7 +70,8 @@ func New(locks *lockcore.Locker, o Options) (*Jobs, error) {
 // neither left out nor repeated.
 //
 // Add returns every problem of spec, name, j and fn at once. It also returns an error for @every
-// (use [Jobs.Every]) and @reboot, for a name that was added before, and after Run was called.
+// (use [Jobs.Every]) and @reboot, for a name that was added before, after Run was called, and for a
+// Locker of lockcore.NewQuorum, which records no ticks.
 func (js *Jobs) Add(name, spec string, j Job, fn func(ctx context.Context, t Tick) error) error {
 	s, err := newSingleton(js.locks, name, j, fn)
 	spec, specErr := checkSpec(spec)
