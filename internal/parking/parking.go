@@ -96,6 +96,7 @@ type Pool struct {
 	prefix  string    // of the entries of this deployment
 	most    int       // workers that may wait, for all keys together
 	problem sync.Once // reports Task.Problem
+	unable  sync.Once // reports that the backend cannot park
 	wakers  wakers
 	lookups chan struct{} // has an element for each lookup of a delivery
 

@@ -2,6 +2,7 @@ package parking
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -29,6 +30,11 @@ func (v *Delivery) park(ctx context.Context, k lockKey, busy *lockcore.BusyError
 		Key: &key, Entry: v.entry, Most: maxParked, Keep: 2 * (max(v.lease, busy.Remaining) + maxExtraDelay),
 	})
 	switch {
+	case errors.Is(err, backend.ErrUnsupported):
+		v.unable.Do(func() {
+			hidden.Report(ctx, event.Misconfigured{Problem: v.Name + ": tasks are not parked on a majority of servers: a task whose key is busy comes back by its own delay"})
+		})
+		return nil, false
 	case err != nil || r.Outcome == backend.ParkFull:
 		return nil, false
 	case r.Outcome == backend.ParkNone:

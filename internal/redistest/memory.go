@@ -29,6 +29,16 @@ func Bubble(tb testing.TB) *Memory {
 	return memory
 }
 
+// Masters returns clients of three servers like that of [Bubble], for lockcore.NewQuorum.
+func Masters(tb testing.TB) []*redis.Client {
+	tb.Helper()
+	var clients []*redis.Client
+	for _, addr := range []string{"10.0.0.1:6379", "10.0.0.2:6379", "10.0.0.3:6379"} {
+		clients = append(clients, Bubble(tb).Client(tb, func(o *redis.Options) { o.Addr = addr }))
+	}
+	return clients
+}
+
 // On returns a Memory on m. The caller closes m.
 func On(m *miniredis.Miniredis) *Memory { return &Memory{Redis: m, server: pipe.NewServer(m)} }
 
