@@ -59,7 +59,7 @@
 //
 //	holdfast.kind            string  exclusive, once; shared or limited for a call that gets a share
 //	holdfast.name            string  Terms.Name
-//	holdfast.backend         string  redis, or memory (this process only)
+//	holdfast.backend         string  redis, memory (this process only), or "a majority of" and the addresses
 //	holdfast.locker          string  UUID of the Locker that made the call, see lockcore.Locker.ID
 //	holdfast.key.digest      string  first 8 bytes of the SHA-256 of the key, in hex
 //	holdfast.key             string  the key; only with Options.ExposeRawKeys
