@@ -23,6 +23,7 @@ type act struct {
 	tasks    []*asynq.Task
 	together bool // all tasks are enqueued at once, not one after another has ended
 	silent   bool
+	cut      bool // no worker reaches the last server of the majority
 }
 
 // on returns the act on a stage.
@@ -84,8 +85,10 @@ func (s *scene) play(ctx context.Context) (row, error) {
 			}
 		}
 		var err error
-		if state, err = s.await(ctx, ids[i]); err != nil || state == asynq.TaskStateArchived {
-			return s.row(state), err
+		if state, err = s.await(ctx, ids[i]); err != nil {
+			return row{}, err
+		} else if state == asynq.TaskStateArchived {
+			return s.row(state), nil
 		}
 	}
 	return s.row(state), nil
@@ -97,6 +100,10 @@ func (s *scene) serve(name string) (stop func(), err error) {
 	node, err := s.stage.Node(lockcore.Options{Observer: narrator{s}})
 	if err != nil {
 		return nil, err
+	}
+	if last := len(node.Masters) - 1; s.cut {
+		node.Masters[last].Cut()
+		s.say("worker %s has no connection to %s", name, s.stage.Quorum[last])
 	}
 	config, handler := s.work(&worker{scene: s, name: name, locks: node.Locks, config: asynq.Config{
 		Concurrency:              2,
@@ -162,6 +169,8 @@ func (n narrator) Event(ctx context.Context, e event.Event) {
 		}
 	case event.Replayed:
 		n.say("  %v is done already: replayed, not run", key)
+	case event.ServerFailed:
+		n.say("  %s does not reply: the others are a majority", e.Server)
 	case event.Lost:
 		n.say("  %v was lost: %v", key, e.Cause)
 	}

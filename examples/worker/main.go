@@ -4,6 +4,10 @@
 //
 //	go run ./examples/worker                        on a Redis inside the process
 //	go run ./examples/worker -redis localhost:6379  on your Redis; it removes the keys that it makes
+//	go run ./examples/worker -redis A,B,C           locks on a majority of servers (lockcore.NewQuorum)
+//
+// On a majority of servers it shows only what runs alone, also while one server does not reply: Once
+// and Parking need one Redis. asynq needs one Redis too, and uses A.
 //
 // It checks its own numbers, and exits with 1 if they are not as expected. This file has all that
 // a program with asynq needs. The other files run the chapters and draw the hot account.
@@ -23,9 +27,9 @@ import (
 
 func main() { program.Main() }
 
-var program = stage.Program{Name: "worker", Play: func(ctx context.Context, s *stage.Stage) error {
+var program = stage.Program{Name: "worker", Quorum: true, Play: func(ctx context.Context, s *stage.Stage) error {
 	s.Say("asynq on %s", s.Where())
-	return stage.Tell(ctx, s, "runs\tmost at once\tfinal state", []stage.Chapter[row]{
+	chapters := []stage.Chapter[row]{
 		{
 			Title: "asynq alone",
 			Tell:  act{queue: "alone", work: asynqAlone, tasks: reports}.on(s).play,
@@ -51,8 +55,30 @@ var program = stage.Program{Name: "worker", Play: func(ctx context.Context, s *s
 			Tell:  act{queue: "payment", work: paidOnce, tasks: payments}.on(s).play,
 			Right: completed(1),
 		},
-	})
+	}
+	if s.Quorum != nil {
+		chapters = onMajority(s, chapters[0], chapters[2])
+	}
+	return stage.Tell(ctx, s, "runs\tmost at once\tfinal state", chapters)
 }}
+
+// onMajority returns the chapters for a majority of servers.
+func onMajority(s *stage.Stage, alone, turns stage.Chapter[row]) []stage.Chapter[row] {
+	return []stage.Chapter[row]{
+		alone,
+		{
+			Title: "with holdfast: one run at a time",
+			Tell:  act{queue: "exclusive", work: oneAtATime, tasks: reports}.on(s).play,
+			Right: func(r row) bool { return r.runs > 1 && r.most == 1 && r.state == "archived" },
+		},
+		turns,
+		{
+			Title: "the same, and one server does not reply",
+			Tell:  act{queue: "cut", workers: 2, work: takingTurns, tasks: charges, together: true, cut: true}.on(s).play,
+			Right: completed(4),
+		},
+	}
+}
 
 func completed(runs int) func(row) bool {
 	return func(r row) bool { return r == row{runs, 1, "completed"} }
@@ -93,6 +119,13 @@ func asynqAlone(w *worker) (asynq.Config, asynq.Handler) {
 func withHoldfast(w *worker) (asynq.Config, asynq.Handler) {
 	once := asynqmw.Once(w.locks, asynqmw.ByTaskID(), asynqmw.OnceOptions{})
 	return asynqmw.Configure(w.config), once(asynq.HandlerFunc(w.report))
+}
+
+// The same task under Exclusive, for a majority of servers, which does not support Once. A retry waits
+// for the run that asynq gave up, and then runs too, because no result is recorded.
+func oneAtATime(w *worker) (asynq.Config, asynq.Handler) {
+	alone := asynqmw.Exclusive(w.locks, asynqmw.ByTaskID(), asynqmw.ExclusiveOptions{})
+	return asynqmw.Configure(w.config), alone(asynq.HandlerFunc(w.report))
 }
 
 // Two workers charge one account four times. Each has a Locker, like two processes.

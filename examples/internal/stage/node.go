@@ -9,25 +9,43 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// Node is what each process of a deployment has: a Locker, and a cable to Redis.
+// Node is what each process of a deployment has: a Locker, and a cable to Redis, or to each server of
+// a majority.
 type Node struct {
 	Cable
-	Locks *lockcore.Locker
+	Masters []*Cable
+	Locks   *lockcore.Locker
 }
+
+// quorumLease is the lease on a majority of servers, for which a server that has just started does not
+// vote.
+const quorumLease = 5 * time.Second
 
 // Node returns a node that is closed at the end of the program. The prefix of its keys is the name
 // of the Stage, unless o has another one. Only one goroutine may call it.
 func (s *Stage) Node(o lockcore.Options) (n *Node, err error) {
 	n = &Node{}
-	if s.Redis == nil {
+	if o.Prefix == "" {
+		o.Prefix = s.Name
+	}
+	switch {
+	case s.Redis == nil:
 		n.Locks, err = lockcore.NewMemory(lockcore.MemoryOptions{Terms: o.Terms, Observer: o.Observer})
-	} else {
-		if o.Prefix == "" {
-			o.Prefix = s.Name
+	case s.Quorum != nil:
+		var masters []*redis.Client
+		for _, addr := range s.Quorum {
+			cable := new(Cable)
+			rdb := redis.NewClient(&redis.Options{Addr: addr, Dialer: cable.dial})
+			s.closers = append(s.closers, rdb.Close)
+			n.Masters, masters = append(n.Masters, cable), append(masters, rdb)
 		}
+		o.Terms.Lease = quorumLease
+		n.Locks, err = lockcore.NewQuorum(masters, o)
+	default:
 		rdb := redis.NewClient(&redis.Options{Addr: s.Redis.Options().Addr, Dialer: n.dial})
 		s.closers = append(s.closers, rdb.Close)
 		n.Locks, err = lockcore.New(rdb, o)
@@ -41,6 +59,32 @@ func (s *Stage) Node(o lockcore.Options) (n *Node, err error) {
 		return n.Locks.Close(ctx)
 	})
 	return n, nil
+}
+
+// join makes the servers of a majority from addrs, the first of which is s.Redis, and waits until they
+// vote. A server may be down.
+func (s *Stage) join(ctx context.Context, addrs []string) error {
+	for _, addr := range addrs[1:] {
+		if err := checkAddr(addr); err != nil {
+			return err
+		}
+		rdb := redis.NewClient(&redis.Options{Addr: addr})
+		s.closers = append(s.closers, rdb.Close, func() error { _ = s.removeKeys(rdb); return nil })
+	}
+	s.Quorum = addrs
+	n, err := s.Node(lockcore.Options{Observer: event.Discard})
+	if err != nil {
+		return err
+	}
+	le, err := n.Locks.Acquire(ctx, "votes", lockcore.Terms{Wait: lockcore.NoWait})
+	if errors.Is(err, lockcore.ErrUnavailable) {
+		s.Say("wait for %v, the lease: a server that has just started may have lost leases, so it does not vote", quorumLease)
+		le, err = n.Locks.Acquire(ctx, "votes", lockcore.Terms{Wait: 2 * quorumLease})
+	}
+	if err != nil {
+		return err
+	}
+	return le.Release(ctx)
 }
 
 // Cable is the connection of a node to Redis.

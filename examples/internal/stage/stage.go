@@ -27,6 +27,7 @@ type Program struct {
 	Name   string
 	Flags  func(*flag.FlagSet) // adds flags to -redis, may be nil
 	Memory bool                // without -redis, the locks are in the memory of the process
+	Quorum bool                // -redis may be 3, 5 or 7 servers, a majority of which has the locks
 	Play   func(context.Context, *Stage) error
 }
 
@@ -35,6 +36,7 @@ type Stage struct {
 	Name   string        // random, a part of each key that the program makes
 	Redis  *redis.Client // nil if the locks are in the memory of the process
 	Inside bool          // Redis is inside the process
+	Quorum []string      // addresses of the servers whose majority has the locks, nil: Redis has them
 	Out    io.Writer     // any goroutine may write
 
 	began   time.Time
@@ -72,6 +74,9 @@ func (p Program) Run(ctx context.Context, args []string, stdout io.Writer) (err 
 	}
 	flags := flag.NewFlagSet(p.Name, flag.ContinueOnError)
 	flags.SetOutput(stdout)
+	if p.Quorum {
+		where += "; 3, 5 or 7 with commas: a majority of them has the locks"
+	}
 	addr := flags.String("redis", os.Getenv("REDIS_ADDR"), "`host:port` of a Redis; default: $REDIS_ADDR, else "+where)
 	if p.Flags != nil {
 		p.Flags(flags)
@@ -84,8 +89,17 @@ func (p Program) Run(ctx context.Context, args []string, stdout io.Writer) (err 
 	}
 	s := &Stage{Name: "holdfast-" + p.Name + "-" + strings.ToLower(rand.Text()[:12]), Out: &writer{w: stdout}, began: time.Now()}
 	defer func() { err = errors.Join(err, s.close()) }()
+	addrs := strings.Split(*addr, ",")
+	if len(addrs) > 1 && !p.Quorum {
+		return errors.New("-redis must be one HOST:PORT: this program has no locks on a majority of servers")
+	}
 	if *addr != "" || !p.Memory {
-		if err := s.connect(ctx, *addr); err != nil {
+		if err := s.connect(ctx, addrs[0]); err != nil {
+			return err
+		}
+	}
+	if len(addrs) > 1 {
+		if err := s.join(ctx, addrs); err != nil {
 			return err
 		}
 	}
@@ -103,31 +117,39 @@ func (s *Stage) connect(ctx context.Context, addr string) error {
 		s.closers = append(s.closers, func() error { inside.Close(); return nil })
 		addr = inside.Addr()
 	}
+	if err := checkAddr(addr); err != nil {
+		return err
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	s.Redis = rdb
+	s.closers = append(s.closers, rdb.Close)
+	if err := rdb.Ping(ctx).Err(); err != nil {
+		return fmt.Errorf("redis at %s: %w", addr, err)
+	}
+	s.closers = append(s.closers, func() error { return s.removeKeys(rdb) })
+	return nil
+}
+
+func checkAddr(addr string) error {
 	if _, _, err := net.SplitHostPort(addr); err != nil || strings.ContainsAny(addr, "/@") { // it may have a password
 		return errors.New("-redis must be HOST:PORT")
 	}
-	s.Redis = redis.NewClient(&redis.Options{Addr: addr})
-	s.closers = append(s.closers, s.Redis.Close)
-	if err := s.Redis.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("redis at %s: %w", addr, err)
-	}
-	s.closers = append(s.closers, s.removeKeys)
 	return nil
 }
 
 // removeKeys deletes the keys and the asynq queues of the program, also after a signal.
-func (s *Stage) removeKeys() error {
+func (s *Stage) removeKeys(rdb *redis.Client) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	var errs []error
-	keys := s.Redis.Scan(ctx, 0, "*"+s.Name+"*", 1000).Iterator()
+	keys := rdb.Scan(ctx, 0, "*"+s.Name+"*", 1000).Iterator()
 	for keys.Next(ctx) {
-		errs = append(errs, s.Redis.Del(ctx, keys.Val()).Err())
+		errs = append(errs, rdb.Del(ctx, keys.Val()).Err())
 	}
-	queues, err := s.Redis.SMembers(ctx, "asynq:queues").Result()
+	queues, err := rdb.SMembers(ctx, "asynq:queues").Result()
 	for _, q := range queues {
 		if strings.HasPrefix(q, s.Name) {
-			errs = append(errs, s.Redis.SRem(ctx, "asynq:queues", q).Err())
+			errs = append(errs, rdb.SRem(ctx, "asynq:queues", q).Err())
 		}
 	}
 	return errors.Join(append(errs, keys.Err(), err)...)
@@ -146,6 +168,9 @@ func (s *Stage) close() error {
 func (s *Stage) Where() string {
 	if s.Inside {
 		return "a Redis inside this process"
+	}
+	if s.Quorum != nil {
+		return fmt.Sprintf("Redis at %s, with the locks on a majority of %s", s.Redis.Options().Addr, strings.Join(s.Quorum, ", "))
 	}
 	return "Redis at " + s.Redis.Options().Addr
 }

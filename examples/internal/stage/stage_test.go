@@ -32,6 +32,7 @@ func TestErrors(t *testing.T) {
 	if err := p.Run(t.Context(), []string{"-help"}, io.Discard); !errors.Is(err, flag.ErrHelp) {
 		t.Error(err)
 	}
+	stagetest.WantError(t, p, "-redis must be one HOST:PORT", "-redis", "a:1,b:2,c:3")
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, p.Memory = range []bool{false, true} {
