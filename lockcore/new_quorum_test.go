@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -29,12 +30,14 @@ type master struct {
 type masters []*master
 
 // newMasters returns three servers with different addresses.
-func newMasters(t *testing.T) masters {
+func newMasters(t *testing.T) masters { t.Helper(); return mastersOf(t, 3) }
+
+func mastersOf(t *testing.T, n int) masters {
 	t.Helper()
 	var s masters
-	for _, addr := range []string{"10.0.0.1:6379", "10.0.0.2:6379", "10.0.0.3:6379"} {
+	for i := range n {
 		m := &master{Memory: redistest.Bubble(t), Network: faulty.New(t)}
-		m.client = m.Client(t, func(o *goredis.Options) { o.Addr, o.Dialer = addr, m.Dial(o.Dialer) })
+		m.client = m.Client(t, func(o *goredis.Options) { o.Addr, o.Dialer = fmt.Sprintf("10.0.0.%d:6379", i+1), m.Dial(o.Dialer) })
 		s = append(s, m)
 	}
 	return s
@@ -169,6 +172,22 @@ func TestNewQuorumRestart(t *testing.T) {
 			ok(t, le.Release(t.Context()))
 		})
 	}
+}
+
+// A renewal reaches each server, also one that replies after the majority and has lost its connection.
+func TestQuorumRenewsAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newMasters(t)
+		v, l := s.votes(t), s.locker(t, lockcore.Options{Terms: lockcore.Terms{Lease: 3 * time.Second}})
+		s[2].Delay(20 * time.Millisecond)
+		le, err := l.Acquire(t.Context(), "k", noWait)
+		ok(t, err)
+		for range 10 {
+			v.expect(t, "k", l, 3)
+			s[2].Cut()
+		}
+		ok(t, le.Release(t.Context()))
+	})
 }
 
 // A server that does not reply is reported once, and once when it replies again.

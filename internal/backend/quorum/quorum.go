@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -178,8 +179,15 @@ func (b *Backend) failure(errs []error) error {
 //
 // A goroutine whose result is not awaited ends by itself, because each request to a master has a time
 // limit, and Close waits for it. It may run later than ask returns. So f uses only what the caller
-// does not change, and next alone, which runs in the caller's goroutine, keeps results.
+// does not change, and no ctx that the caller cancels, because the master needs the request too. next
+// alone, which runs in the caller's goroutine, keeps results.
 func ask[T any](b *Backend, f func(i int) (T, error), next func(i int, result T, err error) (decided bool)) {
+	askUntil(context.Background(), b, nil, f, next)
+}
+
+// askUntil is ask. When ctx ends or late is received, next gets an error for each master that has not
+// replied.
+func askUntil[T any](ctx context.Context, b *Backend, late <-chan time.Time, f func(i int) (T, error), next func(i int, result T, err error) (decided bool)) {
 	type answer struct {
 		i      int
 		result T
@@ -196,11 +204,44 @@ func ask[T any](b *Backend, f func(i int) (T, error), next func(i int, result T,
 			answers <- answer{i, result, err}
 		}()
 	}
-	for range b.masters {
-		if a := <-answers; next(a.i, a.result, a.err) {
-			return
-		}
+	missing := make([]bool, len(b.masters))
+	for i := range missing {
+		missing[i] = true
 	}
+	for range b.masters {
+		var err error
+		select {
+		case a := <-answers:
+			if missing[a.i] = false; next(a.i, a.result, a.err) {
+				return
+			}
+			continue
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-late:
+			err = errLate
+		}
+		for i, is := range missing {
+			if is {
+				var none T
+				next(i, none, err)
+			}
+		}
+		return
+	}
+}
+
+// errLate is the result of a master that has not replied in time. It may have no connection, and
+// connecting has a longer limit than a request.
+var errLate = fmt.Errorf("no reply: %w", os.ErrDeadlineExceeded)
+
+// detached returns the ctx of a request to a master: with the deadline of ctx, but not canceled with it.
+func detached(ctx context.Context) (context.Context, context.CancelFunc) {
+	end, ok := ctx.Deadline()
+	if ctx = context.WithoutCancel(ctx); !ok {
+		return ctx, func() {}
+	}
+	return context.WithDeadline(ctx, end)
 }
 
 func (b *Backend) closed() bool {
@@ -209,9 +250,9 @@ func (b *Backend) closed() bool {
 	return b.closing
 }
 
-// heard records the result of a request to a master, unless the request was given up.
-func (b *Backend) heard(ctx context.Context, i int, sent time.Time, err error) {
-	if err == nil || ctx.Err() == nil && !errors.Is(err, backend.ErrClosed) && !b.closed() {
+// heard records the result of a request to a master, unless Close has ended it.
+func (b *Backend) heard(i int, sent time.Time, err error) {
+	if err == nil || !errors.Is(err, backend.ErrClosed) && !b.closed() {
 		b.servers.heard(i, sent, err)
 	}
 }

@@ -56,7 +56,7 @@ func (b *Backend) Release(ctx context.Context, r backend.ReleaseRequest) (backen
 func (b *Backend) release(ctx context.Context, i int, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
 	m, sent := b.masters[i], time.Now()
 	reply, err := m.Release(ctx, r)
-	b.heard(context.WithoutCancel(ctx), i, sent, err)
+	b.heard(i, sent, err)
 	if err != nil {
 		again := r
 		again.Next, again.Repeated = nil, true

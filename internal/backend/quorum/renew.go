@@ -60,16 +60,22 @@ func (b *Backend) tallies(n int) []tally {
 // Renew extends leases on all masters, and returns when each has the verdict of a majority.
 func (b *Backend) Renew(ctx context.Context, rs []backend.RenewRequest) []backend.RenewReply {
 	all := b.tallies(len(rs))
-	ask(b, func(i int) ([]backend.RenewReply, error) {
+	askUntil(ctx, b, nil, func(i int) ([]backend.RenewReply, error) {
+		own, cancel := detached(ctx)
+		defer cancel()
 		sent := time.Now()
-		replies := b.masters[i].Renew(ctx, rs)
+		replies := b.masters[i].Renew(own, rs)
 		for _, reply := range replies { // of one command
-			b.heard(ctx, i, sent, reply.Err)
+			b.heard(i, sent, reply.Err)
 		}
 		return replies, nil
-	}, func(i int, replies []backend.RenewReply, _ error) bool {
+	}, func(i int, replies []backend.RenewReply, err error) bool {
 		decided := true
 		for k := range all {
+			if err != nil {
+				all[k].add(i, backend.RenewReply{Err: err})
+				continue
+			}
 			all[k].add(i, replies[k])
 			decided = decided && all[k].decided(b)
 		}
@@ -92,10 +98,13 @@ func (b *Backend) Extend(ctx context.Context, r backend.RenewRequest) (backend.R
 	case r.Lease > b.servers.longest:
 		return backend.RenewReply{Err: b.tooLong(r.Lease)}, sent
 	}
-	ask(b, func(i int) (backend.RenewReply, error) {
-		reply, _ := b.masters[i].Extend(ctx, r)
+	askUntil(ctx, b, nil, func(i int) (backend.RenewReply, error) {
+		reply, _ := b.masters[i].Extend(context.WithoutCancel(ctx), r)
 		return reply, nil
-	}, func(i int, reply backend.RenewReply, _ error) bool {
+	}, func(i int, reply backend.RenewReply, err error) bool {
+		if err != nil {
+			reply.Err = err
+		}
 		all[0].add(i, reply)
 		return all[0].decided(b)
 	})

@@ -83,11 +83,11 @@ func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 	v := make(votes, len(b.masters))
 	for pause := time.Millisecond; ; pause *= 2 {
 		round := r // a late goroutine of this round must not see the next one
-		b.collectVotes(v, failing, func(i int) (backend.AcquireReply, error) {
+		b.collectVotes(ctx, v, failing, r.Timeout, func(i int) (backend.AcquireReply, error) {
 			one := round
 			one.Queue = r.Queue && i == home
-			reply, err := b.masters[i].Acquire(ctx, one)
-			b.heard(ctx, i, reply.Sent, err)
+			reply, err := b.masters[i].Acquire(context.WithoutCancel(ctx), one)
+			b.heard(i, reply.Sent, err)
 			return b.vote(i, reply, err)
 		})
 		turn := v[home] != nil && granted(v[home]) && v.count(granted) < b.majority && v.count(failed) <= len(v)-b.majority
@@ -113,9 +113,9 @@ func (b *Backend) tooLong(lease time.Duration) error {
 }
 
 // collectVotes asks all masters that have not granted and not failed yet, until a majority has
-// granted. If a majority of the masters works, it does not wait for those that failed last time. A
-// reply that arrives later is ignored.
-func (b *Backend) collectVotes(v votes, failing []error, acquire func(i int) (backend.AcquireReply, error)) {
+// granted, at most for d. If a majority of the masters works, it does not wait for those that failed
+// last time. A reply that arrives later is ignored.
+func (b *Backend) collectVotes(ctx context.Context, v votes, failing []error, d time.Duration, acquire func(i int) (backend.AcquireReply, error)) {
 	final := make([]bool, len(v))
 	missing := 0 // replies that are awaited
 	for i, one := range v {
@@ -127,7 +127,9 @@ func (b *Backend) collectVotes(v votes, failing []error, acquire func(i int) (ba
 			missing++
 		}
 	}
-	ask(b, func(i int) (reply backend.AcquireReply, err error) {
+	late := time.NewTimer(d)
+	defer late.Stop()
+	askUntil(ctx, b, late.C, func(i int) (reply backend.AcquireReply, err error) {
 		if final[i] {
 			return reply, nil
 		}
