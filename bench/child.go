@@ -85,7 +85,10 @@ func readLines(in io.Reader) <-chan string {
 
 func newTask(j job, sent *wire.Counter) (task, error) {
 	p := j.Point
-	s := setup{addr: j.Addr, cluster: j.Cluster, dial: sent.Dial, lease: p.Lease, limit: p.Limit}
+	s := setup{addr: j.Addr, cluster: j.Nodes, dial: far(sent.Dial, p.Trip), lease: p.Lease, limit: p.Limit, failFast: j.Library == failFastName}
+	if p.Masters > 0 {
+		s.cluster, s.masters = nil, j.Nodes
+	}
 	if p.Kind == faultKind {
 		return newFaultTask(j)
 	}

@@ -97,11 +97,11 @@ func (s *server) agreed(ctx context.Context) error {
 	return nil
 }
 
-// nodes returns s and the other primaries of its Cluster.
+// nodes returns s and the other servers.
 func (s *server) nodes() []*server { return append([]*server{s}, s.others...) }
 
-// clusterAddrs returns the addresses of the nodes of a Cluster, or nil for a single server.
-func (s *server) clusterAddrs() []string {
+// nodeAddrs returns the addresses of all servers, or nil for a single one.
+func (s *server) nodeAddrs() []string {
 	if len(s.others) == 0 {
 		return nil
 	}

@@ -18,7 +18,7 @@ func TestCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.close()
-	addrs := c.clusterAddrs()
+	addrs := c.nodeAddrs()
 	if len(addrs) != primaries {
 		t.Fatalf("nodes %v", addrs)
 	}

@@ -67,7 +67,7 @@ func newLockCrew(j job, l locker, seen *witness) *crew {
 		return h.unlock(context.Background()) // a held lock is released also after the end of the run
 	})
 	for _, w := range c.workers {
-		w.limit = p.Limit
+		w.limit, w.trip = p.Limit, p.Trip
 	}
 	return c
 }
@@ -116,6 +116,7 @@ func (c *crew) collect(o *outcome) {
 		o.Ops += w.ops
 		o.Inside += w.spent
 		o.Waits.mergeHistogram(&w.waits)
+		o.Gaps.mergeHistogram(&w.gaps)
 		if pending[i] > 0 {
 			o.Waits.add(pending[i])
 		}
@@ -146,6 +147,8 @@ type worker struct {
 	within atomic.Bool  // inside a critical section
 	turns  int
 	waits  histogram
+	trip   time.Duration // of the network; if it is not 0, gaps are measured
+	gaps   histogram
 	ops    int64
 	spent  time.Duration
 }
@@ -182,6 +185,11 @@ func (w *worker) inside(key int, d time.Duration) {
 		return
 	}
 	counted := w.crew.witness.enter(key, w.limit)
+	if counted && w.trip > 0 {
+		if gap := w.crew.witness.sinceLast(key); gap > 0 && w.crew.phase.Load() == measuring {
+			w.gaps.add(gap)
+		}
+	}
 	if d > 0 {
 		if w.turns++; w.turns == 1 {
 			d = rand.N(d)

@@ -10,9 +10,9 @@ import (
 type job struct {
 	Library string   `json:"library"`
 	Addr    string   `json:"addr"`
-	Cluster []string `json:"cluster"` // all nodes, if Addr is one of a Cluster
-	Queue   string   `json:"queue"`   // asynq: the server of the queue
-	Prefix  string   `json:"prefix"`  // of every key; different for each run
+	Nodes   []string `json:"nodes"`  // all servers, if there are several
+	Queue   string   `json:"queue"`  // asynq: the server of the queue
+	Prefix  string   `json:"prefix"` // of every key; different for each run
 	Witness string   `json:"witness"`
 	Process int      `json:"process"`
 	Point   point    `json:"point"`
@@ -43,6 +43,7 @@ type outcome struct {
 	Commands   int64         `json:"commands"` // sent to Redis
 	CPU        time.Duration `json:"cpu"`
 	Waits      waits         `json:"waits"`
+	Gaps       waits         `json:"gaps"` // from a grant to the next one, of any process
 	Unserved   int64         `json:"unserved"`
 	Violations int64         `json:"violations"`
 	Inside     time.Duration `json:"inside"` // total time in critical sections
@@ -67,6 +68,8 @@ const (
 	violations = "violations"
 	ofPossible = "of the possible" // the part of the time in which the places of a key were taken
 	leastShare = "smallest share"  // operations of the process with the fewest, divided by the mean
+
+	tripsPerGrant = "round trips/grant" // median time between two grants, divided by the time of a round trip
 
 	goroutinesPerLease = "goroutines/lease"
 	bytesPerLease      = "client bytes/lease"

@@ -22,13 +22,17 @@ type held interface {
 type setup struct {
 	addr    string
 	cluster []string // all nodes, if addr is one of a Cluster
-	dial    func(ctx context.Context, network, addr string) (net.Conn, error)
+	masters []string // all servers, if a majority of them decides
+	dial    dialFunc
 	lease   time.Duration // 0: the one in the library's README
 	limit   int           // as lockcore.Limit.N; 0: one
 
+	failFast bool          // redsync returns when a majority has replied
 	timeouts bool          // go-redis honors the deadline of a ctx also while it reads and writes
 	pause    time.Duration // of redislock between two tries; 0: 10 ms
 }
+
+type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // addrs returns the initial addresses of a client.
 func (s setup) addrs() []string {
@@ -55,6 +59,7 @@ const (
 	beforeName    = "holdfast+before"    // of the build that -before names
 	quietName     = "holdfast+quiet"     // http-hot: without the clients of the hot key
 	unboundedName = "holdfast+unbounded" // http-hot: all clients of the hot key may wait
+	failFastName  = "redsync+failfast"   // quorum: WithFailFast(true)
 )
 
 // libraries has all libraries, in the order of the tables.
@@ -69,7 +74,7 @@ var libraries = []library{
 	},
 	{
 		name: "redsync", module: "github.com/go-redsync/redsync/v4", peer: true, open: openRedsync,
-		settings: "defaults (8 s, 50 to 250 ms between tries), but unlimited tries, because by default it gives up after 32",
+		settings: "defaults (8 s, 50 to 250 ms between tries), but unlimited tries, because by default it gives up after 32; in quorum, a pool for each server, and +failfast returns when a majority has replied (WithFailFast)",
 	},
 	{
 		name: "redislock", module: "github.com/bsm/redislock", peer: true, open: openRedislock,
@@ -85,7 +90,7 @@ var libraries = []library{
 	},
 	{
 		name: holdfastName, open: openHoldfast,
-		settings: "Terms{Wait: lockcore.Forever}; 30 s",
+		settings: "Terms{Wait: lockcore.Forever}; 30 s; in quorum, NewQuorum with 8 s",
 	},
 }
 

@@ -21,7 +21,11 @@ func newClient(s setup) redis.UniversalClient {
 	if len(s.cluster) > 0 {
 		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.cluster, Dialer: s.dial})
 	}
-	return redis.NewClient(&redis.Options{Addr: s.addr, Dialer: s.dial, ContextTimeoutEnabled: s.timeouts})
+	return newSingle(s, s.addr)
+}
+
+func newSingle(s setup, addr string) *redis.Client {
+	return redis.NewClient(&redis.Options{Addr: addr, Dialer: s.dial, ContextTimeoutEnabled: s.timeouts})
 }
 
 // floor is the minimal lock on Redis, as in most programs that do not use a library.

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -13,11 +15,22 @@ type holdfastLocker struct {
 }
 
 func openHoldfast(s setup) (locker, error) {
-	locks, err := lockcore.New(newClient(s), lockcore.Options{})
+	locks, err := openLocks(s)
 	if err != nil {
 		return nil, err
 	}
 	return &holdfastLocker{locks, lockcore.Terms{Wait: lockcore.Forever, Lease: s.lease}, lockcore.Limit{N: s.limit}}, nil
+}
+
+func openLocks(s setup) (*lockcore.Locker, error) {
+	if len(s.masters) == 0 {
+		return lockcore.New(newClient(s), lockcore.Options{})
+	}
+	var masters []*redis.Client
+	for _, addr := range s.masters {
+		masters = append(masters, newSingle(s, addr))
+	}
+	return lockcore.NewQuorum(masters, lockcore.Options{Terms: lockcore.Terms{Lease: s.lease}})
 }
 
 func (l *holdfastLocker) lock(ctx context.Context, key string) (held, error) {

@@ -11,22 +11,31 @@ import (
 
 	"github.com/bsm/redislock"
 	"github.com/go-redsync/redsync/v4"
+	redsyncredis "github.com/go-redsync/redsync/v4/redis"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
 )
 
 type redsyncLocker struct {
-	rs    *redsync.Redsync
-	lease time.Duration
+	rs       *redsync.Redsync
+	lease    time.Duration
+	failFast bool
 }
 
 func openRedsync(s setup) (locker, error) {
-	return redsyncLocker{redsync.New(goredis.NewPool(newClient(s))), cmp.Or(s.lease, 8*time.Second)}, nil
+	pools := []redsyncredis.Pool{}
+	for _, addr := range s.masters {
+		pools = append(pools, goredis.NewPool(newSingle(s, addr)))
+	}
+	if len(pools) == 0 {
+		pools = append(pools, goredis.NewPool(newClient(s)))
+	}
+	return redsyncLocker{redsync.New(pools...), cmp.Or(s.lease, 8*time.Second), s.failFast}, nil
 }
 
 func (l redsyncLocker) lock(ctx context.Context, key string) (held, error) {
-	m := l.rs.NewMutex(key, redsync.WithTries(math.MaxInt), redsync.WithExpiry(l.lease))
+	m := l.rs.NewMutex(key, redsync.WithTries(math.MaxInt), redsync.WithExpiry(l.lease), redsync.WithFailFast(l.failFast))
 	if err := m.LockContext(ctx); err != nil {
 		return nil, err
 	}

@@ -70,22 +70,21 @@ func measureAll(ctx context.Context, o options, progress io.Writer) (report, err
 	return r, nil
 }
 
-// measure runs all cells of s on srv, or on a Cluster that it starts. If the Cluster does not start,
+// measure runs all cells of s on srv, or on the servers that it starts for s. If these do not start,
 // the other scenarios are still measured. The order of the cells is rotated with each round, so that
 // each of them runs first in some rounds. A run that fails is recorded, and the other runs continue
 // unless ctx has ended.
 func (r *report) measure(ctx context.Context, srv *server, s scenario, progress io.Writer) error {
-	if s.cluster {
-		cluster, err := startCluster(ctx)
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if err != nil {
-			r.fail(holdfastName, fmt.Errorf("%s: %w", s.name, err))
-			return nil
-		}
-		defer cluster.close()
-		srv = cluster
+	own, err := s.start(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		r.fail(holdfastName, fmt.Errorf("%s: %w", s.name, err))
+		return nil
+	case own != nil:
+		defer own.close()
+		srv = own
 	}
 	cells := s.cells(r.options)
 	rounds := make([][]result, len(cells))

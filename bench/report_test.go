@@ -54,7 +54,7 @@ func TestMarks(t *testing.T) {
 func TestMarksNameScenarios(t *testing.T) {
 	f := figures{}
 	for _, name := range []string{
-		ops, p99, leastShare, ofPossible, goroutinesPerLease, bytesPerLease, commandsPerS, bytesPerWaiter, othersDone, hotDone, deliveries,
+		ops, p99, leastShare, ofPossible, tripsPerGrant, goroutinesPerLease, bytesPerLease, commandsPerS, bytesPerWaiter, othersDone, hotDone, deliveries,
 		commandsPerHot, notCompleted, togetherWorst, grantedWorst, stuckWorst, allCPU,
 	} {
 		f[name] = 1

@@ -46,11 +46,15 @@ func (r *result) sumUp(p point, outcomes []*outcome, redisTime time.Duration) {
 		all.CPU += o.CPU
 		all.Inside += o.Inside
 		all.Waits.merge(o.Waits)
+		all.Gaps.merge(o.Gaps)
 		maps.Copy(f, o.Extra)
 		done = append(done, float64(o.Ops))
 		r.said = o.Said
 	}
 	f[p50], f[p99] = us(all.Waits.quantile(0.5)), us(all.Waits.quantile(0.99))
+	if p.Trip > 0 {
+		f[tripsPerGrant] = float64(all.Gaps.quantile(0.5)) / float64(p.Trip)
+	}
 	if all.Ops > 0 {
 		n := float64(all.Ops)
 		f[commands], f[redisCPU], f[clientCPU] = float64(all.Commands)/n, us(redisTime)/n, us(all.CPU)/n

@@ -19,8 +19,11 @@ func run(ctx context.Context, srv *server, s scenario, c cell, o options) (r res
 		}
 	}()
 	r = result{scenario: s.name, point: c.point.Name, library: c.library}
+	if c.point.Masters > 0 {
+		srv = srv.first(c.point.Masters)
+	}
 	j := job{
-		Library: c.library, Addr: srv.addr, Cluster: srv.clusterAddrs(), Point: c.point,
+		Library: c.library, Addr: srv.addr, Nodes: srv.nodeAddrs(), Point: c.point,
 		Prefix: fmt.Sprintf("bench:%d:%s:", time.Now().UnixNano(), s.name),
 	}
 	if c.point.Kind == memoryKind && srv.own {
@@ -63,7 +66,7 @@ func (cs children) measured(ctx context.Context, srv *server, p point, window ti
 	if _, err = cs.all(ctx, warmUp, answerTime); err != nil {
 		return nil, 0, err
 	}
-	if p.Kind == lockKind || p.Kind == httpKind { // the others are warm when they reply
+	if p.Kind == lockKind || p.Kind == quorumKind || p.Kind == httpKind { // the others are warm when they reply
 		if err = sleep(ctx, p.warmTime(window)); err != nil {
 			return nil, 0, err
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -21,6 +22,7 @@ const (
 	httpKind   kind = "http"   // a server with a hot key serves requests for other keys
 	asynqKind  kind = "asynq"  // workers of an asynq server process tasks of a hot account and of others
 	faultKind  kind = "fault"  // a network fails under a holder
+	quorumKind kind = "quorum" // as lock, on several independent servers
 )
 
 // point is one setting of a scenario. Most scenarios have a single point.
@@ -36,6 +38,8 @@ type point struct {
 	Load    hotkey.Load   `json:"load"`   // asynq
 	Moment  moment        `json:"moment"` // fault: the kind of fault
 	Cut     bool          `json:"cut"`    // fault: a connection that has lost a reply is closed, otherwise it becomes silent
+	Masters int           `json:"masters"`
+	Trip    time.Duration `json:"trip"` // quorum: time of a round trip that the network adds
 
 	Kind kind `json:"kind"` // of the scenario
 }
@@ -75,6 +79,7 @@ var (
 	locks    = []string{floorName, pipelinedName, "redsync", "redislock", "rueidislock", holdfastName}
 	hotWays  = []string{quietName, holdfastName, unboundedName}
 	policies = []string{hotkey.None, hotkey.Wait, hotkey.Park}
+	quorums  = []string{"redsync", failFastName, holdfastName}
 )
 
 // scenarios has all scenarios, in the order in which they run.
@@ -140,6 +145,14 @@ var scenarios = []scenario{
 		points: []point{backlog("5,000 tasks, once", false), backlog("always 5,000 tasks", true)},
 	},
 	{
+		name: "quorum", about: "on a majority of 3 or 5 independent servers: one goroutine locks and unlocks one key (seq), and 64 goroutines want the same key (hot)", kind: quorumKind, libraries: quorums,
+		points: []point{majority("seq", 3, 1), majority("seq", 5, 1), majority("hot", 3, 64), majority("hot", 5, 64)},
+	},
+	{
+		name: "quorum-turns", about: "eight processes with a goroutine each want the same key on a majority of 5 servers, over a network that adds 10 ms to a round trip", kind: quorumKind, libraries: quorums, rounds: 1,
+		fixed: 20 * time.Second, points: []point{{Procs: 8, Workers: 8, Keys: 1, Lease: quorumLease, Masters: 5, Trip: 10 * time.Millisecond}},
+	},
+	{
 		name: "partition", about: "the network of a holder loses all data, and another client gets the key when the lease ends: for how long do both run", kind: faultKind, libraries: contenders, rounds: 1,
 		fixed: 30 * time.Second, points: []point{{Procs: 1, Workers: 16, Keys: 1, Lease: faultLease, Moment: partition}},
 	},
@@ -152,6 +165,13 @@ var scenarios = []scenario{
 // faultLease is the shortest lease that is recommended for real servers, so that a run does not
 // take long.
 const faultLease = 3 * time.Second
+
+// quorumLease is the default of redsync. A server that is younger does not vote for holdfast.
+const quorumLease = 8 * time.Second
+
+func majority(name string, masters, workers int) point {
+	return point{Name: fmt.Sprintf("%s, %d servers", name, masters), Procs: 1, Workers: workers, Keys: 1, Lease: quorumLease, Masters: masters}
+}
 
 // lostAnswers returns two points for each moment, one for each way in which a connection fails. A
 // client detects a closed connection at once, and a silent one only by a timeout.
@@ -174,6 +194,21 @@ func backlog(name string, standing bool) point {
 	p := hotLoad(1, 100*time.Millisecond)
 	p.Name, p.Load.Backlog, p.Load.Standing = name, 5000, standing
 	return p
+}
+
+// start starts the servers that s needs instead of the usual one, or returns nil.
+func (s scenario) start(ctx context.Context) (*server, error) {
+	most := 0
+	for _, p := range s.points {
+		most = max(most, p.Masters)
+	}
+	switch {
+	case s.cluster:
+		return startCluster(ctx)
+	case most > 0:
+		return startMasters(ctx, most, quorumLease)
+	}
+	return nil, nil
 }
 
 // window returns how long a run of s measures. It is 0 if the run ends with its work.

@@ -21,7 +21,7 @@ type server struct {
 	own   bool // it was started here: it is flushed between runs and stopped at the end
 	stop  func()
 
-	others []*server // the other primaries, if this is the first one of a Cluster
+	others []*server // the other servers, if this is the first one of a Cluster or of several masters
 }
 
 // startServer starts a redis-server without persistence and with args, or uses the one at addr.

@@ -110,11 +110,23 @@ var (
 	libraryColumn  = column{"library", func(_ results, r result) string { return r.library }}
 )
 
+// quorumShare is the smallest share, of several processes only.
+var quorumShare = column{leastShare, func(_ results, r result) string {
+	if _, ok := r.figures[tripsPerGrant]; !ok {
+		return "–"
+	}
+	return brief(r.get(leastShare))
+}}
+
 // columns has the columns of the tables by the kinds of their scenarios.
 var columns = map[kind][]column{
 	lockKind: {
 		scenarioColumn, libraryColumn, plain(ops), divided("holdfast ÷ it", ops, of(holdfastName), itself), duration(p50), duration(p99),
 		plain(commands), plain(redisCPU), plain(clientCPU), plain(unserved), unlessZero(violations),
+	},
+	quorumKind: {
+		scenarioColumn, settingColumn, libraryColumn, plain(ops), divided("holdfast ÷ it", ops, of(holdfastName), itself), duration(p50), duration(p99),
+		plain(commands), plain(redisCPU), plain(clientCPU), plain(tripsPerGrant), quorumShare, plain(unserved), unlessZero(violations),
 	},
 	memoryKind: {libraryColumn, plain(goroutinesPerLease), plain(bytesPerLease), plain(bytesPerKey), unlessZero(keysLeft), unlessZero(unserved)},
 	waitKind:   {libraryColumn, plain(bytesPerWaiter), plain(commandsPerS)},

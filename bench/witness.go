@@ -5,6 +5,7 @@ import (
 	"os"
 	"sync/atomic"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -74,6 +75,17 @@ func (w *witness) enter(key, limit int) (fits bool) {
 		w.violations.Add(1)
 	}
 	return fits
+}
+
+// sinceLast returns the time since its last call for key, in any process; 0 the first time. Only a
+// section that is alone in its key may call it.
+func (w *witness) sinceLast(key int) time.Duration {
+	last := (*int64)(unsafe.Pointer(&w.mem[key*cellSize+8]))
+	now := time.Now().UnixNano()
+	if before := atomic.SwapInt64(last, now); before > 0 {
+		return time.Duration(now - before)
+	}
+	return 0
 }
 
 // leave records that a section of key ends. limit must be that of enter.
