@@ -35,6 +35,8 @@ type Locker struct {
 	HandleParked func(handle func(backend.Key, Parked)) context.Context
 	// Interim stores an interim answer of a once key. ctx carries the hold, which Ticket has ended. A call with WithInterim gets the answer until the run ends.
 	Interim func(ctx context.Context, key string, answer []byte) error
+	// NoRecords is the error of each Claim if the backend has no once keys.
+	NoRecords error
 }
 
 // HoldKey is the key of the value of a ctx that carries a hold.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/access"
-	"github.com/holdfast-go/holdfast/internal/backend/quorum"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -36,8 +35,8 @@ func newSingleton(locks *lockcore.Locker, name string, j Job, fn func(context.Co
 	}
 	if locks != nil {
 		j = j.completed(name, locks.Terms())
-		if _, is := access.Of(locks).Backend.(*quorum.Backend); is { // otherwise each tick would fail
-			errs = append(errs, errtext.Wrap(lockcore.ErrUnsupported, errors.New("cronmw: a majority of servers records no ticks: use one Redis")))
+		if err := access.Of(locks).NoRecords; err != nil { // otherwise each tick would fail
+			errs = append(errs, errtext.Prefix("cronmw: a tick is recorded", err))
 		}
 	}
 	return &singleton{locks: locks, name: name, job: j, fn: fn, now: time.Now}, errtext.Join(errs...)

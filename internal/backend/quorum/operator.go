@@ -185,6 +185,9 @@ func (b *Backend) Listen(ctx context.Context, on func(backend.Notification)) {
 	wg.Wait()
 }
 
+// NoRecords returns why there are no once keys.
+func (b *Backend) NoRecords() error { return errOnce }
+
 // Complete, Adopt, Interim, Park, Unpark and CallParkingLocker need one server.
 
 // Complete is not supported: a record on a majority would be a replicated register.
