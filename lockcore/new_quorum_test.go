@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -188,6 +189,37 @@ func TestQuorumRenewsAll(t *testing.T) {
 		}
 		ok(t, le.Release(t.Context()))
 	})
+}
+
+// A server that does not reply delays no release, whether the key goes to the next call or is freed.
+// Shows: P7
+func TestQuorumReleaseSilentServer(t *testing.T) {
+	for silent := range 3 { // one of them has the remote queue
+		synctest.Test(t, func(t *testing.T) {
+			s := newMasters(t)
+			l := s.locker(t, lockcore.Options{})
+			le, err := l.Acquire(t.Context(), "k", lockcore.Terms{})
+			ok(t, err)
+			time.Sleep(2 * time.Second) // so that the connections and the subscription are there
+			ok(t, le.Release(t.Context()))
+			s[silent].Silence()
+			var calls sync.WaitGroup
+			for range 5 {
+				calls.Go(func() {
+					le, err := l.Acquire(t.Context(), "k", lockcore.Terms{Wait: 10 * time.Second})
+					ok(t, err)
+					time.Sleep(10 * time.Millisecond) // longer than a batch, so the next call needs the servers
+					begin := time.Now()
+					ok(t, le.Release(t.Context()))
+					if took := time.Since(begin); took > 300*time.Millisecond {
+						t.Errorf("server %d is silent: Release took %v", silent, took)
+					}
+				})
+			}
+			calls.Wait()
+			s[silent].Heal()
+		})
+	}
 }
 
 // A server that does not reply is reported once, and once when it replies again.

@@ -67,22 +67,31 @@ func (b *Backend) release(ctx context.Context, i int, r backend.ReleaseRequest) 
 
 // releaseAndAcquire ends a hold and acquires the key again for r.Next, unless a process waits in the
 // remote queue. The home is asked first, because it alone knows that. If it has given the key to
-// another process, or does not reply, the others only release it, so that other processes get it.
+// another process, or does not reply within the time limit of a request, the others only release it,
+// so that other processes get it.
 func (b *Backend) releaseAndAcquire(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
 	sent := time.Now()
 	next := *r.Next
 	next.Floor = max(next.Floor, b.tokens.floor(sent))
 	r.Next = &next
 	home := b.home(r.Key, b.servers.failing())
-	if !b.begin(1) {
-		return backend.ReleaseReply{}, backend.ErrClosed
-	}
-	first, homeErr := b.release(ctx, home, r)
-	b.asks.Done()
+	var first backend.ReleaseReply
+	homeErr := backend.ErrClosed // if no master is asked
+	askUntil(context.Background(), b, time.After(limit(next.Lease)), func(i int) (reply backend.ReleaseReply, err error) {
+		if i != home {
+			return reply, nil
+		}
+		return b.release(ctx, home, r)
+	}, func(i int, reply backend.ReleaseReply, err error) bool {
+		if i == home {
+			first, homeErr = reply, err
+		}
+		return i == home
+	})
 	passedOn := homeErr != nil || first.Next.Outcome != backend.OutcomeGranted
 
 	e, v := ends{errs: make([]error, len(b.masters))}, make(votes, len(b.masters))
-	ask(b, func(i int) (backend.ReleaseReply, error) {
+	askUntil(context.Background(), b, time.After(backend.CallTimeout-time.Since(sent)), func(i int) (backend.ReleaseReply, error) {
 		if i == home {
 			return first, homeErr
 		}

@@ -21,7 +21,7 @@ type Servers struct {
 	names   []string
 	longest time.Duration
 
-	report  func(name string, err error)
+	report func(name string, err error)
 
 	mu      sync.Mutex
 	states  []state   // by master
