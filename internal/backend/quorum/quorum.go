@@ -105,12 +105,9 @@ func (b *Backend) home(key *backend.Key, failing []error) int {
 	return first
 }
 
-// limit returns how long a request for a lease waits for one master: a twentieth of the lease, so
+// Limit returns how long a request for a lease waits for one master: a twentieth of the lease, so
 // that a slow master takes little of it.
-func limit(lease time.Duration) time.Duration { return min(max(lease/20, minLimit), maxLimit) }
-
-// Limit is limit, for package doctor.
-func Limit(lease time.Duration) time.Duration { return limit(lease) }
+func Limit(lease time.Duration) time.Duration { return min(max(lease/20, minLimit), maxLimit) }
 
 // Permanent reports whether a repeat would fail with the same error: on a majority of the masters.
 func (b *Backend) Permanent(err error) bool {

@@ -65,7 +65,7 @@ func (b *Backend) raise(ctx context.Context, r *backend.AcquireRequest, v votes)
 		return true
 	}
 	b.tokens.raised.Add(1)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit(r.Lease))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Limit(r.Lease))
 	defer cancel()
 	up := []backend.RenewRequest{{Key: r.Key, ID: r.ID, Retention: r.Retention, Token: token, Holder: r.Holder}}
 	behind := make([]bool, len(v))

@@ -76,7 +76,7 @@ func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 	case r.Lease > b.servers.longest:
 		return backend.AcquireReply{Sent: sent}, b.tooLong(r.Lease)
 	}
-	r.Timeout = min(r.Timeout, limit(r.Lease))
+	r.Timeout = min(r.Timeout, Limit(r.Lease))
 	r.Floor = max(r.Floor, b.tokens.floor(sent))
 	failing := b.servers.failing()
 	home := b.home(r.Key, failing)
