@@ -72,7 +72,8 @@ func TestCheckQuorum(t *testing.T) {
 		{"replica", map[int]func(*pipe.Identity){1: func(id *pipe.Identity) { id.Role = "slave" }}, 3, "10.0.0.1:6379", doctor.CodeReplica, doctor.SeverityProblem, "a replica"},
 		{"Sentinel", map[int]func(*pipe.Identity){2: func(id *pipe.Identity) { id.Mode = "sentinel" }}, 3, "10.0.0.2:6379", doctor.CodeSentinel, doctor.SeverityProblem, "a Sentinel"},
 		{
-			"twice", map[int]func(*pipe.Identity){0: func(id *pipe.Identity) { id.RunID = "x" }, 2: func(id *pipe.Identity) { id.RunID = "x" }},
+			"twice",
+			map[int]func(*pipe.Identity){0: func(id *pipe.Identity) { id.RunID = "x" }, 2: func(id *pipe.Identity) { id.RunID = "x" }},
 			3, "10.0.0.2:6379", doctor.CodeQuorum, doctor.SeverityProblem, "the same server as 10.0.0.0:6379",
 		},
 		{"no run id", map[int]func(*pipe.Identity){0: func(id *pipe.Identity) { id.RunID = "" }}, 3, "10.0.0.0:6379", doctor.CodeRights, doctor.SeverityProblem, "no run_id"},
@@ -107,24 +108,25 @@ func TestCheckQuorumErrors(t *testing.T) {
 	defer func() { _ = sentinel.Close() }()
 	away := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer func() { _ = away.Close() }()
-	ended, cancel := context.WithCancelCause(t.Context())
-	cancel(errors.New("enough"))
 	for want, c := range map[string]struct {
-		ctx     context.Context
 		masters []*redis.Client
 		o       lockcore.Options
 	}{
-		"there are no masters":               {t.Context(), nil, lockcore.Options{}},
-		"masters[1] is nil":                  {t.Context(), []*redis.Client{away, nil, away}, lockcore.Options{}},
-		"masters[2] is a failover client":    {t.Context(), []*redis.Client{away, away, sentinel}, lockcore.Options{}},
-		`Options.Prefix is "a b"`:            {t.Context(), []*redis.Client{away, away, away}, lockcore.Options{Prefix: "a b"}},
-		"ReplicaAcks.N is 1, must be 0":      {t.Context(), []*redis.Client{away, away, away}, lockcore.Options{ReplicaAcks: lockcore.ReplicaAcks{N: 1}}},
-		"enough":                             {ended, []*redis.Client{away, away, away}, lockcore.Options{}},
-		"lockcore: unavailable: 127.0.0.1:1": {t.Context(), []*redis.Client{away, away, away}, lockcore.Options{}},
+		"there are no masters":               {nil, lockcore.Options{}},
+		"masters[1] is nil":                  {[]*redis.Client{away, nil, away}, lockcore.Options{}},
+		"masters[2] is a failover client":    {[]*redis.Client{away, away, sentinel}, lockcore.Options{}},
+		`Options.Prefix is "a b"`:            {[]*redis.Client{away, away, away}, lockcore.Options{Prefix: "a b"}},
+		"ReplicaAcks.N is 1, must be 0":      {[]*redis.Client{away, away, away}, lockcore.Options{ReplicaAcks: lockcore.ReplicaAcks{N: 1}}},
+		"lockcore: unavailable: 127.0.0.1:1": {[]*redis.Client{away, away, away}, lockcore.Options{}},
 	} {
-		if findings, err := doctor.CheckQuorum(c.ctx, c.masters, c.o); err == nil || !strings.Contains(err.Error(), want) || len(findings) > 0 {
+		if findings, err := doctor.CheckQuorum(t.Context(), c.masters, c.o); err == nil || !strings.Contains(err.Error(), want) || len(findings) > 0 {
 			t.Errorf("%v, want %q; %v", err, want, findings)
 		}
+	}
+	ended, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("enough"))
+	if _, err := doctor.CheckQuorum(ended, []*redis.Client{away, away, away}, lockcore.Options{}); err == nil || err.Error() != "enough" {
+		t.Errorf("ctx: %v", err)
 	}
 }
 

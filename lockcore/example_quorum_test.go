@@ -12,7 +12,7 @@ import (
 )
 
 // Three servers that do not know of each other.
-func ExampleNewQuorum() {
+func ExampleNewQuorum() { //nolint:testableexamples // it needs servers
 	var masters []*redis.Client
 	for _, addr := range []string{"10.0.0.1:6379", "10.0.0.2:6379", "10.0.0.3:6379"} {
 		masters = append(masters, redis.NewClient(&redis.Options{Addr: addr}))
@@ -24,7 +24,7 @@ func ExampleNewQuorum() {
 	ctx := context.Background()
 	defer locks.Close(ctx)
 
-	err = guard.Exclusive(ctx, locks, "report:2026-11", lockcore.Terms{}, func(ctx context.Context) error {
+	err = guard.Exclusive(ctx, locks, "report:2026-11", lockcore.Terms{}, func(context.Context) error {
 		return nil // runs while at least two of the servers have granted the key
 	})
 	fmt.Println(err)
