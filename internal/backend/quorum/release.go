@@ -77,7 +77,7 @@ func (b *Backend) releaseAndAcquire(ctx context.Context, r backend.ReleaseReques
 	home := b.home(r.Key, b.servers.failing())
 	var first backend.ReleaseReply
 	homeErr := backend.ErrClosed // if no master is asked
-	askUntil(context.Background(), b, time.After(limit(next.Lease)), func(i int) (reply backend.ReleaseReply, err error) {
+	askUntil(context.Background(), b, time.After(Limit(next.Lease)), func(i int) (reply backend.ReleaseReply, err error) {
 		if i != home {
 			return reply, nil
 		}
