@@ -3,6 +3,7 @@ package lockcore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -329,5 +330,42 @@ func TestQuorumMajorityAway(t *testing.T) {
 			t.Errorf("token %d after %d", h.Token, first)
 		}
 		ok(t, le.Release(t.Context()))
+	})
+}
+
+// A server that grants a request after the majority keeps the grant, also if the request was in a
+// remote queue and a server has failed lately. So the lease outlives the failure of any minority.
+func TestQuorumLateGrants(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServers(t, 5)
+		o := lockcore.Options{Terms: lockcore.Terms{Lease: 10 * time.Second}}
+		a, b := s.locker(t, o), s.locker(t, o)
+		first, err := b.Acquire(t.Context(), "first", lockcore.Terms{})
+		ok(t, err)
+		s[0].set(away)
+		time.AfterFunc(time.Second, func() { s[0].set(well); ok(t, first.Release(t.Context())) })
+		le, err := a.Acquire(t.Context(), "first", lockcore.Terms{}) // opens the subscription
+		ok(t, err)
+		ok(t, le.Release(t.Context()))
+		for i := range 20 {
+			name := fmt.Sprint("k", i)
+			le, err := a.Acquire(t.Context(), name, lockcore.Terms{})
+			ok(t, err)
+			time.Sleep(time.Second)
+			key, held := access.Of(a).Backend.Key(backend.KindExclusive, name), 0
+			for _, one := range s {
+				m, err := spaces.New(spaces.Options{Space: one.space})
+				ok(t, err)
+				status, err := m.Inspect(t.Context(), &key, backend.NoRecord)
+				ok(t, err)
+				if status.State == backend.StateHeld {
+					held++
+				}
+			}
+			if held != len(s) {
+				t.Errorf("%s is held on %d of %d servers", name, held, len(s))
+			}
+			ok(t, le.Release(t.Context()))
+		}
 	})
 }

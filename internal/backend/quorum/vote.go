@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
@@ -81,13 +82,18 @@ func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 	failing := b.servers.failing()
 	home := b.home(r.Key, failing)
 	v := make(votes, len(b.masters))
+	var late *refusals
 	for pause := time.Millisecond; ; pause *= 2 {
-		round := r // a late goroutine of this round must not see the next one
+		round, refused := r, new(refusals) // a late goroutine of this round must not see the next one
+		late = refused
 		b.collectVotes(ctx, v, failing, r.Timeout, func(i int) (backend.AcquireReply, error) {
 			one := round
 			one.Queue = r.Queue && i == home
 			reply, err := b.masters[i].Acquire(context.WithoutCancel(ctx), one)
 			b.heard(i, reply.Sent, err)
+			if err == nil && reply.Outcome == backend.OutcomeBusy && b.mayQueue(&round, i, home) && refused.add(i) {
+				b.leaveQueue(&one, i)
+			}
 			return b.vote(i, reply, err)
 		})
 		turn := v[home] != nil && granted(v[home]) && v.count(granted) < b.majority && v.count(failed) <= len(v)-b.majority
@@ -96,7 +102,11 @@ func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 		}
 		r.First = false
 	}
-	return b.result(ctx, &r, v, home, sent)
+	reply, err := b.result(ctx, &r, v, home, sent)
+	if err == nil && reply.Outcome == backend.OutcomeGranted {
+		b.leaveQueues(&r, v, home, late)
+	}
+	return reply, err
 }
 
 // vote returns a reply of master i, or an error if it is a grant that does not count.
@@ -175,7 +185,6 @@ func (b *Backend) result(ctx context.Context, r *backend.AcquireRequest, v votes
 			reply = v.greatest().AcquireReply
 			reply.Sent, reply.Abandoned, reply.Plain = sent, v.count(abandoned) >= b.majority, false
 			reply.Repeated = reply.Repeated || arrived < len(v) || v.count(failed) > 0
-			b.leaveQueue(r, v, home)
 			return reply, nil
 		}
 		holder = nil
@@ -202,18 +211,41 @@ func (b *Backend) result(ctx context.Context, r *backend.AcquireRequest, v votes
 	return reply, nil
 }
 
-// leaveQueue removes a granted request from the remote queue of masters that have not granted it, which
-// would reserve the key for it later. That is the home, and an earlier home.
-func (b *Backend) leaveQueue(r *backend.AcquireRequest, v votes, home int) {
-	if !r.Queue {
-		return
-	}
-	moved := b.servers.changedSince(time.Now().Add(-backend.QueueTTL))
+// refusals are the masters that have refused a request. Each is taken once after the request was
+// granted: by the goroutine that has the refusal, or by leaveQueues, whichever sees the other's store.
+type refusals struct {
+	won     atomic.Bool
+	refused [7]atomic.Bool
+}
+
+// add adds a refusal, and reports whether the caller has to leave the queue.
+func (l *refusals) add(i int) bool {
+	l.refused[i].Store(true)
+	return l.won.Load() && l.take(i)
+}
+
+func (l *refusals) take(i int) bool { return l.refused[i].CompareAndSwap(true, false) }
+
+// mayQueue reports whether a request may be in the remote queue of master i: the home, or an earlier
+// home.
+func (b *Backend) mayQueue(r *backend.AcquireRequest, i, home int) bool {
+	return r.Queue && (i == home || b.servers.changedSince(time.Now().Add(-backend.QueueTTL)))
+}
+
+// leaveQueues removes a granted request from the remote queues that would reserve the key for it later.
+// A master that has granted it has removed it already. One that has not replied yet may still grant
+// it, and its grant keeps the lease when another master fails: so only its refusal counts.
+func (b *Backend) leaveQueues(r *backend.AcquireRequest, v votes, home int, late *refusals) {
+	late.won.Store(true)
 	for i, at := range v {
-		if (i == home || moved) && (at == nil || !granted(at)) {
-			b.masters[i].Withdraw(backend.WithdrawRequest{Key: r.Key, ID: r.ID, Retention: r.Retention, Granted: at == nil, Repeated: true})
+		if at == nil && late.take(i) || at != nil && at.Outcome != backend.OutcomeGranted && b.mayQueue(r, i, home) {
+			b.leaveQueue(r, i)
 		}
 	}
+}
+
+func (b *Backend) leaveQueue(r *backend.AcquireRequest, i int) {
+	b.masters[i].Withdraw(backend.WithdrawRequest{Key: r.Key, ID: r.ID, Retention: r.Retention, Repeated: true})
 }
 
 // longPause is for a process in the remote queue: a try before its turn takes votes from others.
