@@ -112,6 +112,15 @@ func TestJudgeHolds(t *testing.T) {
 		"a lost hold of a process that was not stopped": {check: "outcome", tell: func(s story) {
 			s.read(line{Op: opReport, Proc: "a", Counts: map[string]int{"lost": 1}})
 		}},
+		"more leases lost than servers failed": {check: "lost", must: rules{fewLost: true, permits: []string{"lost"}}, tell: func(s story) {
+			failed(s)
+			s.read(line{Op: opReport, Proc: "a", Counts: map[string]int{"lost": 1}})
+			s.read(line{Op: opReport, Proc: "b", Counts: map[string]int{"lost": 1}})
+		}},
+		"a lease lost after a server failed": {must: rules{fewLost: true, permits: []string{"lost"}}, tell: func(s story) {
+			failed(s)
+			s.read(line{Op: opReport, Proc: "a", Counts: map[string]int{"lost": 1}})
+		}},
 		"a call that is stuck": {check: "stuck", must: rules{longest: time.Second}, tell: func(s story) {
 			s.read(line{Op: opSlow, Proc: "a", Called: ms(1000), At: ms(3000), Valid: ms(2000)})
 		}},

@@ -20,6 +20,7 @@ type rules struct {
 	gap        time.Duration // in which a key may be free while calls wait; default: a lease and recovery
 	longest    time.Duration // of a call besides its handler; 0: not bounded
 	pause      time.Duration // in which each process gets a hold; 0: not bounded
+	fewLost    bool          // no more leases are lost than servers fail
 	permits    []string      // outcomes of calls beside ok, canceled, refused and busy
 	even       bool          // all processes get an equal part of the key "hot"
 }
@@ -215,6 +216,9 @@ func (o *oracle) judgeCalls(v *verdict, must rules) {
 	}
 	if must.even {
 		o.judgeEven(v)
+	}
+	if lost := v.counts["lost"]; must.fewLost && lost > len(o.failed) {
+		v.fail("lost", "%d leases, and only %d faults of servers", lost, len(o.failed))
 	}
 	if must.pause > 0 {
 		o.judgeProgress(v, must)
