@@ -308,6 +308,30 @@ func TestQuorumTurns(t *testing.T) {
 	}
 }
 
+// The token of a grant is later than its request, also if the servers granted an earlier copy of it.
+func TestQuorumTokenOfRepeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServers(t, 3)
+		l := s.locker(t, lockcore.Options{})
+		for _, one := range s {
+			one.set(deafening)
+		}
+		var well time.Time
+		time.AfterFunc(time.Second, func() {
+			well = time.Now()
+			for _, one := range s {
+				one.set(0)
+			}
+		})
+		le, err := l.Acquire(t.Context(), "k", lockcore.Terms{})
+		ok(t, err)
+		if le.Token() < well.UnixMicro() {
+			t.Errorf("token %d, the request was sent after %d", le.Token(), well.UnixMicro())
+		}
+		ok(t, le.Release(t.Context()))
+	})
+}
+
 // Without a majority no call gets the key. With it again, the calls go on, and tokens have grown.
 // Shows: P7
 func TestQuorumMajorityAway(t *testing.T) {

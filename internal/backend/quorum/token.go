@@ -54,15 +54,19 @@ func (t *tokens) learn(sent time.Time, floor int64, v votes) {
 	t.lead -= t.lead / 256 // forgets a clock that was ahead once
 }
 
-// raise sets the greatest token of a grant on masters that granted a smaller one, and reports
-// whether a majority has it then. A master that has lost the grant refuses.
-func (b *Backend) raise(ctx context.Context, r *backend.AcquireRequest, v votes) bool {
-	token := v.greatest().Token
+// raise sets the greatest token of a grant on masters that granted a smaller one. It returns that
+// token, and reports whether a majority has it then. A master that has lost the grant refuses.
+//
+// The token is at least the proposal. A master that gets a request again returns the token of the
+// first time. That may be before the time for which a restarted master does not vote, and then the
+// token of a later grant that this master has forgotten may be greater.
+func (b *Backend) raise(ctx context.Context, r *backend.AcquireRequest, v votes) (int64, bool) {
+	token := max(v.greatest().Token, r.Floor)
 	has := func(one *vote) bool { return granted(one) && one.Token == token }
 	have := v.count(has)
 	b.tokens.granted.Add(1)
 	if have >= b.majority {
-		return true
+		return token, true
 	}
 	b.tokens.raised.Add(1)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Limit(r.Lease))
@@ -84,5 +88,5 @@ func (b *Backend) raise(ctx context.Context, r *backend.AcquireRequest, v votes)
 		}
 		return have >= b.majority
 	})
-	return have >= b.majority
+	return token, have >= b.majority
 }

@@ -181,9 +181,9 @@ func (b *Backend) result(ctx context.Context, r *backend.AcquireRequest, v votes
 	}
 	holder := v.busiest()
 	if v.count(granted) >= b.majority {
-		if b.raise(ctx, r, v) {
+		if token, is := b.raise(ctx, r, v); is {
 			reply = v.greatest().AcquireReply
-			reply.Sent, reply.Abandoned, reply.Plain = sent, v.count(abandoned) >= b.majority, false
+			reply.Token, reply.Sent, reply.Abandoned, reply.Plain = token, sent, v.count(abandoned) >= b.majority, false
 			reply.Repeated = reply.Repeated || arrived < len(v) || v.count(failed) > 0
 			return reply, nil
 		}
