@@ -80,7 +80,11 @@ func (o *Log) Event(ctx context.Context, a *event.Acquisition, e event.Event) {
 	case event.CleanupFailed:
 		o.write(ctx, nil, slog.LevelWarn, "cleanup failed", slog.Int("leases", e.N), o.problem(nil, e.Err))
 	case event.ServerFailed:
-		o.write(ctx, nil, slog.LevelWarn, "server failed", slog.String("server", e.Server), o.problem(nil, e.Err))
+		problem := o.problem(nil, e.Err)
+		if Class(e.Err) == "unsupported" { // its text has no key
+			problem = slog.String("error", e.Err.Error())
+		}
+		o.write(ctx, nil, slog.LevelWarn, "server failed", slog.String("server", e.Server), problem)
 	case event.ServerRecovered:
 		o.write(ctx, nil, slog.LevelInfo, "server replies again", slog.String("server", e.Server))
 	case event.ForceCleared:
