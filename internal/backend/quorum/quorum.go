@@ -247,8 +247,12 @@ func (b *Backend) closed() bool {
 	return b.closing
 }
 
-// heard records the result of a request to a master, unless Close has ended it.
+// heard records the result of a request to a master, unless Close has ended it. A master that cannot
+// read the data of one key has replied.
 func (b *Backend) heard(i int, sent time.Time, err error) {
+	if errors.As(err, new(*backend.DataError)) {
+		err = nil
+	}
 	if err == nil || !errors.Is(err, backend.ErrClosed) && !b.closed() {
 		b.servers.heard(i, sent, err)
 	}
