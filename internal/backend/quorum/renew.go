@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
@@ -68,6 +69,14 @@ func (b *Backend) Renew(ctx context.Context, rs []backend.RenewRequest) []backen
 		for _, reply := range replies { // of one command
 			b.heard(i, sent, reply.Err)
 		}
+		if err := b.servers.mayVote(i, sent); err != nil {
+			replies = slices.Clone(replies)
+			for k := range replies {
+				if replies[k].Verdict == backend.VerdictKept {
+					replies[k].Err = err
+				}
+			}
+		}
 		return replies, nil
 	}, func(i int, replies []backend.RenewReply, err error) bool {
 		decided := true
@@ -99,7 +108,10 @@ func (b *Backend) Extend(ctx context.Context, r backend.RenewRequest) (backend.R
 		return backend.RenewReply{Err: b.tooLong(r.Lease)}, sent
 	}
 	askUntil(ctx, b, nil, func(i int) (backend.RenewReply, error) {
-		reply, _ := b.masters[i].Extend(context.WithoutCancel(ctx), r)
+		reply, sent := b.masters[i].Extend(context.WithoutCancel(ctx), r)
+		if err := b.servers.mayVote(i, sent); err != nil && reply.Verdict == backend.VerdictKept {
+			reply.Err = err
+		}
 		return reply, nil
 	}, func(i int, reply backend.RenewReply, err error) bool {
 		if err != nil {

@@ -15,8 +15,9 @@ import (
 // Connected runs before the first command of a connection, and a restart ends all connections. So
 // mayVote, called after a reply, knows of the start of the server that replied.
 //
-// Its other decisions of a hold need no delay. A renewal counts only where the server has the grant,
-// and then no other request has it there. A release frees what the caller held.
+// A renewal does not count either. Otherwise a restarted server that granted a late copy of a request
+// would keep its lease, although an earlier vote of that server may still count for another one. A
+// release needs no delay: it frees what the caller held.
 type Servers struct {
 	names   []string
 	longest time.Duration
@@ -65,12 +66,12 @@ func (s *Servers) Connected(i int, info backend.ServerInfo) error {
 	return nil
 }
 
-// mayVote returns an error if a grant of master i does not count that was requested at sent.
+// mayVote returns an error if a grant or renewal of master i does not count that was requested at sent.
 func (s *Servers) mayVote(i int, sent time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if wait := s.states[i].votes.Sub(sent); wait > 0 {
-		return fmt.Errorf("it has restarted and may have lost leases, so its grants count in %v", wait.Round(time.Millisecond))
+		return fmt.Errorf("it has restarted and may have lost leases, so it votes in %v", wait.Round(time.Millisecond))
 	}
 	return nil
 }

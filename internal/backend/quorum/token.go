@@ -27,15 +27,19 @@ func (b *Backend) Rounds() (granted, raised int64) {
 }
 
 const (
-	leadStep = 1000       // µs that a proposal is ahead of the latest clock of the masters
-	maxLead  = 10_000_000 // µs: with a clock that is further ahead, each grant is raised. A free key remembers its tokens for a minute
+	leadStep = 1000 // µs that a proposal is ahead of the latest clock of the masters
+	// maxAhead is how far a proposal may be ahead of this process's clock, in µs: at most the shortest
+	// lease, because a free key forgets its token, and then only the clocks make tokens grow. If a
+	// master's token is further ahead, the grant is raised.
+	maxAhead = 1_000_000
 )
 
 // floor returns a proposal.
 func (t *tokens) floor(now time.Time) int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return max(t.seen+1, now.UnixMicro()+t.lead)
+	clock := now.UnixMicro()
+	return max(min(t.seen+1, clock+maxAhead), clock+t.lead)
 }
 
 // learn notes the tokens that masters have granted to a request that was sent at sent with floor.
@@ -48,7 +52,7 @@ func (t *tokens) learn(sent time.Time, floor int64, v votes) {
 		}
 		t.seen = max(t.seen, one.Token+backend.TokensPerGrant-1)
 		if one.Token > floor {
-			t.lead = min(max(t.lead, one.Token-sent.UnixMicro()+leadStep), maxLead)
+			t.lead = min(max(t.lead, one.Token-sent.UnixMicro()+leadStep), maxAhead)
 		}
 	}
 	t.lead -= t.lead / 256 // forgets a clock that was ahead once

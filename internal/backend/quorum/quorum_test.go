@@ -1,0 +1,107 @@
+package quorum_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/memory"
+	"github.com/holdfast-go/holdfast/internal/backend/quorum"
+)
+
+const lease = 30 * time.Second
+
+// link is a master that can lose renewals.
+type link struct {
+	*memory.Backend
+	cut bool
+}
+
+func (l *link) Renew(ctx context.Context, rs []backend.RenewRequest) []backend.RenewReply {
+	if l.cut {
+		return []backend.RenewReply{{Err: errors.New("cut off")}}
+	}
+	return l.Backend.Renew(ctx, rs)
+}
+
+// open returns a backend on three masters in memory, and the run ids that it knows.
+func open(t *testing.T) (*quorum.Backend, *quorum.Servers, []*link) {
+	t.Helper()
+	servers := quorum.NewServers([]string{"a", "b", "c"}, lease, nil)
+	var links []*link
+	var masters []quorum.Master
+	for i := range 3 {
+		m, err := memory.New(memory.Options{Options: backend.Options{Locker: "00000000-0000-0000-0000-000000000001"}})
+		if err == nil {
+			err = servers.Connected(i, backend.ServerInfo{RunID: rand.Text(), Age: time.Hour})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		links = append(links, &link{Backend: m})
+		masters = append(masters, links[i])
+	}
+	b := quorum.New(masters, servers)
+	t.Cleanup(b.Close)
+	return b, servers, links
+}
+
+func acquire(t *testing.T, b *quorum.Backend, name string) (*backend.Key, string, backend.AcquireReply) {
+	t.Helper()
+	key, id := b.Key(backend.KindExclusive, name), rand.Text()
+	reply, err := b.Acquire(t.Context(), backend.AcquireRequest{Key: &key, ID: id, Lease: lease, Retention: lease + time.Minute, First: true, Timeout: time.Second})
+	if err != nil || reply.Outcome != backend.OutcomeGranted {
+		t.Fatalf("%+v, %v", reply, err)
+	}
+	return &key, id, reply
+}
+
+// A server that has restarted does not count for a renewal until the longest lease has passed, even if
+// it has the lease: it may have granted a late copy of the request.
+func TestRestartedServerKeepsNoLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, servers, links := open(t)
+		key, id, _ := acquire(t, b, "k")
+		synctest.Wait() // until the third one has granted it
+		links[0].cut = true
+		renew := func() backend.RenewReply {
+			return b.Renew(t.Context(), []backend.RenewRequest{{Key: key, ID: id, Lease: lease, Retention: lease + time.Minute}})[0]
+		}
+		if r := renew(); r.Err != nil || r.Verdict != backend.VerdictKept {
+			t.Errorf("two servers: %+v", r)
+		}
+		if err := servers.Connected(2, backend.ServerInfo{RunID: rand.Text()}); err != nil {
+			t.Fatal(err)
+		}
+		if r := renew(); r.Err == nil || !strings.Contains(r.Err.Error(), "restarted") {
+			t.Errorf("one of two has restarted: %+v", r)
+		}
+		if r, _ := b.Extend(t.Context(), backend.RenewRequest{Key: key, ID: id, Lease: lease, Retention: lease + time.Minute}); r.Err != nil {
+			t.Errorf("all reply, and one has restarted: %+v", r)
+		}
+	})
+}
+
+// Many grants in a short time put the token of another key at most a second ahead of the clock. A free
+// key forgets its token after a minute, and then the clock must have passed it.
+func TestTokensStayNearTheClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, _, _ := open(t)
+		for range 3000 {
+			key, id, reply := acquire(t, b, "busy")
+			if _, err := b.Release(t.Context(), backend.ReleaseRequest{Key: key, ID: id, Token: reply.Token, Retention: time.Minute, Repeated: true}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		_, _, reply := acquire(t, b, "other")
+		if ahead := time.Duration(reply.Token-time.Now().UnixMicro()) * time.Microsecond; ahead > 1100*time.Millisecond {
+			t.Errorf("the token is %v ahead", ahead)
+		}
+	})
+}
