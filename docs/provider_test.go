@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"testing"
 
 	"github.com/holdfast-go/holdfast/guard"
@@ -120,12 +121,15 @@ func (p provider) do(r *http.Request) (paid receipt, err error) {
 // bank charges each key once. If cut is set, it breaks the connection of the first charge and sends
 // no response.
 type bank struct {
+	mu      sync.Mutex
 	cut     bool
 	charges []string
 	asked   int
 }
 
 func (b *bank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	b.mu.Lock() // a request may run beside one whose connection was broken
+	defer b.mu.Unlock()
 	key := r.Header.Get("Idempotency-Key")
 	if r.Method == http.MethodGet {
 		b.asked++
@@ -168,8 +172,10 @@ func TestPayOnce(t *testing.T) {
 			t.Errorf("%s: another amount: %d %s", name, w.Code, w.Body)
 		}
 		w := post(h, `{"amount":1}`)
+		b.mu.Lock()
 		if w.Code != http.StatusCreated || len(b.charges) != 1 || b.asked != wantRuns-1 || runs != wantRuns {
 			t.Errorf("%s: %d %s after %d runs, charges %q, %d calls of find", name, w.Code, w.Body, runs, b.charges, b.asked)
 		}
+		b.mu.Unlock()
 	}
 }
