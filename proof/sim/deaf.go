@@ -14,20 +14,20 @@ import (
 
 var errSilent = errors.New("sim: the network is silent")
 
-// dialer dials the server through n's faults. A subscription of go-redis dials, and does its
+// dialer dials the server through the faults of l. A subscription of go-redis dials, and does its
 // handshake, under a lock that its readers need. In a bubble the clock would then stop forever if
 // that took time. So a dial fails during a silence, and no handshake is delayed.
-func (n *node) dialer(next faulty.Dialer) faulty.Dialer {
-	next = n.faults.Dial(next)
+func (l *link) dialer(next faulty.Dialer) faulty.Dialer {
+	next = l.faults.Dial(next)
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if n.silent.Load() {
+		if l.silent.Load() || l.server.down.Load() {
 			return nil, &net.OpError{Op: "dial", Net: network, Err: errSilent}
 		}
 		c, err := next(ctx, network, addr)
 		if err != nil {
 			return nil, err
 		}
-		return &deafConn{Conn: c, n: n}, nil
+		return &deafConn{Conn: c, l: l}, nil
 	}
 }
 
@@ -35,7 +35,7 @@ func (n *node) dialer(next faulty.Dialer) faulty.Dialer {
 // also sends copies of rotations. One goroutine at a time reads it, as go-redis does.
 type deafConn struct {
 	net.Conn
-	n        *node
+	l        *link
 	greeting atomic.Bool // from the first command to the first that is not part of a handshake
 	greeted  atomic.Bool
 	rest     []byte // a reply or message that is not complete
@@ -44,11 +44,11 @@ type deafConn struct {
 
 func (c *deafConn) Write(b []byte) (int, error) {
 	args := resp.Args(b)
-	c.n.sendAgain(args)
+	c.l.sendAgain(args)
 	if !c.greeted.Load() {
 		if resp.Handshake(args) {
 			if c.greeting.CompareAndSwap(false, true) {
-				c.n.greetings.Add(1)
+				c.l.greetings.Add(1)
 			}
 		} else {
 			c.over()
@@ -65,7 +65,7 @@ func (c *deafConn) Close() error {
 func (c *deafConn) over() {
 	c.greeted.Store(true)
 	if c.greeting.CompareAndSwap(true, false) {
-		c.n.greetings.Add(-1)
+		c.l.greetings.Add(-1)
 	}
 }
 
@@ -79,7 +79,7 @@ func (c *deafConn) Read(b []byte) (int, error) {
 			if !ok {
 				break
 			}
-			if !push || !bytes.Contains(c.rest[:size], []byte("\r\nmessage\r\n")) || c.n.hears() {
+			if !push || !bytes.Contains(c.rest[:size], []byte("\r\nmessage\r\n")) || c.l.hears() {
 				c.heard = append(c.heard, c.rest[:size]...)
 			}
 			c.rest = c.rest[size:]
@@ -93,36 +93,40 @@ func (c *deafConn) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// hears reports whether the next message reaches n.
-func (n *node) hears() bool {
-	if n.drops.Add(-1) >= 0 {
+// hears reports whether the next message reaches the process.
+func (l *link) hears() bool {
+	if l.drops.Add(-1) >= 0 {
 		return false
 	}
-	n.drops.Store(0)
-	return !n.deaf.Load() && !n.w.hush.Load()
+	l.drops.Store(0)
+	return !l.deaf.Load() && !l.w.hush.Load()
 }
 
 // sendAgain sends a copy of a rotation after it, like a proxy or a client that sends twice.
-func (n *node) sendAgain(args []string) {
-	if n.w.names.Of(n.w.names.Script(args)) != "rotate" || n.copies.Add(-1) < 0 {
+func (l *link) sendAgain(args []string) {
+	script := l.w.names.Of(l.w.names.Script(args))
+	if len(l.w.servers) > 1 && script == "renew" && len(args) > 5 && args[5] == "0" { // it sets only the token
+		l.w.count(func(s *Stats) { s.Raises++ })
+	}
+	if script != "rotate" || l.copies.Add(-1) < 0 {
 		return
 	}
 	after := 5 * time.Millisecond
-	if n.slow.Load() {
+	if l.slow.Load() {
 		after = 2 * time.Second
 	}
-	if n.copies.Load()%2 == 0 {
+	if l.copies.Load()%2 == 0 {
 		after += time.Second // the next request has ended, or its grant was handed off
 	}
 	again := make([]any, len(args))
 	for i, a := range args {
 		again[i] = a
 	}
-	n.w.copies.Go(func() {
+	l.w.copies.Go(func() {
 		time.Sleep(after)
-		if !n.killed.Load() {
-			_ = n.w.rdb.Do(n.w.root, again...).Err() // no caller waits for its reply
-			n.w.struck("copy of rotate")
+		if !l.killed.Load() {
+			_ = l.server.rdb.Do(l.w.root, again...).Err() // no caller waits for its reply
+			l.w.struck("copy of rotate")
 		}
 	})
 }

@@ -21,14 +21,18 @@ func (w *world) end() Stats {
 			w.serve(n, exclusiveKey(i))
 		}
 	}
-	w.serveShared()
+	if len(w.servers) == 1 {
+		w.serveShared()
+	}
 	time.Sleep(80 * time.Second) // the requests of killed processes, and the subscriptions, end
 	for name, k := range w.keys {
 		if q := w.queue(name); len(q) > 0 {
 			w.fail("I8", name, "in the queue at the end: %q", q)
 		}
-		if s := w.look(name); s.live() {
-			w.fail("I8", name, "at the end: %v", s)
+		for _, srv := range w.servers {
+			if s := srv.look(name); s.live() {
+				w.fail("I8", name, "at the end: %v", s)
+			}
 		}
 		for _, ten := range k.holds {
 			if ten.alive() {
@@ -37,8 +41,10 @@ func (w *world) end() Stats {
 		}
 	}
 	w.sharedLeft()
-	if c := w.server.Redis.PubSubChannels("*"); len(c) > 0 {
-		w.fail("I8", "", "subscribed at the end: %q", c)
+	for _, s := range w.servers {
+		if c := s.Redis.PubSubChannels("*"); len(c) > 0 {
+			w.fail("I8", "", "subscribed at the end: %q", c)
+		}
 	}
 	w.expiring()
 	var all sync.WaitGroup

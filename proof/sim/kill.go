@@ -60,11 +60,13 @@ func (n *node) mayDie() {
 func (n *node) die(cut bool) {
 	n.killed.Store(true)
 	n.calm.Store(0)
-	n.bad.Store(0)
-	n.silent.Store(true)
-	n.faults.Silence()
-	if cut {
-		n.faults.Cut()
+	for _, l := range n.links {
+		l.bad.Store(0)
+		l.silent.Store(true)
+		l.faults.Silence()
+		if cut {
+			l.faults.Cut()
+		}
 	}
 	o := n.w.oracle
 	o.mu.Lock()
@@ -73,18 +75,18 @@ func (n *node) die(cut bool) {
 	for _, k := range o.keys {
 		for _, ten := range k.holds {
 			if ten.n == n && !ten.over {
-				k.dooms = append(k.dooms, doom{hold: o.look(k.name).hold, by: o.now() + ten.longest})
+				k.dooms = append(k.dooms, doom{hold: o.look(k.name, ten).hold, by: o.now() + ten.longest})
 				o.noteLocked(k, "KILLED: process %d with %d", n.index, ten.token)
 			}
 		}
 	}
 }
 
-// heal ends the faults of n's network, unless n was killed.
-func (n *node) heal() {
-	if !n.killed.Load() {
-		n.silent.Store(false)
-		n.faults.Heal()
+// heal ends the faults of l, unless the process was killed.
+func (l *link) heal() {
+	if !l.killed.Load() {
+		l.silent.Store(false)
+		l.faults.Heal()
 	}
 }
 

@@ -15,16 +15,11 @@ import (
 
 // node is a process: a Locker behind a separate network.
 type node struct {
-	w      *world
-	index  int
-	locks  *lockcore.Locker
-	rdb    *redis.Client
-	faults *faulty.Network
-	calm   atomic.Int64 // since when no fault occurs here, in ns of the run; 0: there is a fault
-
-	bad   atomic.Int64 // the same for single faults; latency may continue
-	slow  atomic.Bool
-	swell time.Duration // latency between the faults of a storm; used by one goroutine
+	w     *world
+	index int
+	locks *lockcore.Locker
+	links []*link      // by server
+	calm  atomic.Int64 // since when no fault occurs here, in ns of the run; 0: there is a fault
 
 	life   context.Context //nolint:containedctx // of every call; ends after the process was killed
 	bury   context.CancelFunc
@@ -32,33 +27,55 @@ type node struct {
 	doomed atomic.Bool   // the process dies with its next hand-off
 	died   chan struct{} // closed by that death
 
+	started, ended, held atomic.Int64 // counted by the Observer
+}
+
+// link is the network between a process and a server.
+type link struct {
+	*node
+	server *server
+	rdb    *redis.Client
+	faults *faulty.Network
+
+	bad   atomic.Int64 // since when no fault occurs here, in ns of the run; latency may continue; 0: there is a fault
+	slow  atomic.Bool
+	swell time.Duration // latency between the faults of a storm; used by one goroutine
+
 	silent    atomic.Bool  // no data passes
 	deaf      atomic.Bool  // no message passes
 	drops     atomic.Int64 // number of messages to drop
 	copies    atomic.Int64 // number of rotations to send twice
 	greetings atomic.Int64 // connections during their handshake
-
-	started, ended, held atomic.Int64 // counted by the Observer
 }
 
 // newNode starts a process in slot i that has no faults since calm.
 func (w *world) newNode(i int, calm time.Duration) *node {
-	n := &node{w: w, index: i, faults: faulty.New(w.t), died: make(chan struct{})}
+	n := &node{w: w, index: i, died: make(chan struct{})}
 	n.life, n.bury = context.WithCancel(w.root)
 	n.calm.Store(int64(calm))
-	n.bad.Store(1)
-	n.latency(breeze)
-	o := w.server.Options()
-	o.Dialer = n.dialer(o.Dialer)
-	// No call may wait for a connection: it would use a timer that go-redis shares in the whole
-	// process. A timer of another bubble would be fatal.
-	o.PoolSize = 1000
-	n.rdb = redis.NewClient(o)
-	locks, err := lockcore.New(n.rdb, lockcore.Options{Observer: n})
+	var clients []*redis.Client
+	for _, s := range w.servers {
+		l := &link{node: n, server: s, faults: faulty.New(w.t)}
+		l.bad.Store(1)
+		l.latency(breeze)
+		o := s.Options()
+		o.Dialer = l.dialer(o.Dialer)
+		// No call may wait for a connection: it would use a timer that go-redis shares in the whole
+		// process. A timer of another bubble would be fatal.
+		o.PoolSize = 1000
+		l.rdb = redis.NewClient(o)
+		n.links, clients = append(n.links, l), append(clients, l.rdb)
+	}
+	var err error
+	if o := (lockcore.Options{Observer: n}); len(clients) == 1 {
+		n.locks, err = lockcore.New(clients[0], o)
+	} else {
+		o.Terms.Lease = longest
+		n.locks, err = lockcore.NewQuorum(clients, o)
+	}
 	if err != nil {
 		panic(err) // the options are constant
 	}
-	n.locks = locks
 	return n
 }
 
@@ -74,11 +91,15 @@ func (n *node) calmFor() time.Duration {
 // goodFor returns for how long no fault can have disturbed renewals. It returns 0 for a killed
 // process, even after the end of the fault during which it was killed.
 func (n *node) goodFor() time.Duration {
-	since := n.bad.Load()
-	if since == 0 || n.slow.Load() || n.killed.Load() {
-		return 0
+	good := n.w.now()
+	for _, l := range n.links {
+		since := l.bad.Load()
+		if since == 0 || l.slow.Load() || n.killed.Load() {
+			return 0
+		}
+		good = min(good, n.w.now()-max(time.Duration(since), l.server.votes()))
 	}
-	return n.w.now() - time.Duration(since)
+	return good
 }
 
 // close closes the Locker without faults, so it has nothing to wait for.
@@ -89,7 +110,9 @@ func (n *node) close() {
 	if err := n.locks.Close(ctx); err != nil {
 		n.w.fail("I14", "", "Close of process %d: %v", n.index, err)
 	}
-	_ = n.rdb.Close() // the Locker is closed
+	for _, l := range n.links {
+		_ = l.rdb.Close() // the Locker is closed
+	}
 	if s, e, h := n.started.Load(), n.ended.Load(), n.held.Load(); s != e || h != 0 {
 		n.w.fail("I13", "", "process %d: %d calls started, %d ended, and %d are held at the end", n.index, s, e, h)
 	}

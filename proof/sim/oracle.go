@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -18,16 +16,17 @@ const remembered = 40 // events of a key that are printed when it fails
 
 // oracle judges the run. It knows only the results of the calls and the data on the server.
 type oracle struct {
-	t     *testing.T
-	seed  uint64
-	start time.Time
-	redis *miniredis.Miniredis
-	clear func(*keyState) bool // no fault has an effect on the key
+	t       *testing.T
+	seed    uint64
+	start   time.Time
+	servers []*server
+	clear   func(*keyState) bool // no fault has an effect on the key
 
 	mu     sync.Mutex
 	keys   map[string]*keyState
 	jobs   []*job
 	stats  Stats
+	owners map[string]*node
 	broken map[string]int // by invariant
 	kinds  map[string]int // faults by name
 }
@@ -46,6 +45,8 @@ type keyState struct {
 	batch   int           // number of holds under one grant, up to last
 	began   time.Duration // when the grant of the batch began
 	dooms   []doom
+	open    map[string]int // calls that have not released, by request id of their grant
+	strays  map[*server]stray
 	history []string
 }
 
@@ -74,11 +75,11 @@ func (t *hold) alive() bool { return !t.over && t.ctx.Err() == nil }
 // margin is the time that the server's lease must have left when ctx ends.
 func (t *hold) margin() time.Duration { return t.shortest/10 + t.shortest/100 }
 
-func newOracle(t *testing.T, seed uint64, m *miniredis.Miniredis) *oracle {
+func newOracle(t *testing.T, seed uint64) *oracle {
 	t.Helper()
 	return &oracle{
-		t: t, seed: seed, start: time.Now(), redis: m,
-		keys: map[string]*keyState{}, broken: map[string]int{}, kinds: map[string]int{},
+		t: t, seed: seed, start: time.Now(),
+		keys: map[string]*keyState{}, owners: map[string]*node{}, broken: map[string]int{}, kinds: map[string]int{},
 	}
 }
 
@@ -97,7 +98,7 @@ func (o *oracle) key(name string) *keyState {
 	name = "holdfast:2:" + space + ":{" + name + "}"
 	k := o.keys[name]
 	if k == nil {
-		k = &keyState{name: name, waiters: map[*waiter]struct{}{}}
+		k = &keyState{name: name, waiters: map[*waiter]struct{}{}, open: map[string]int{}, strays: map[*server]stray{}}
 		o.keys[name] = k
 	}
 	return k
@@ -137,10 +138,13 @@ func (o *oracle) failLocked(invariant string, k *keyState, format string, args .
 }
 
 func (o *oracle) struck(name string) {
+	o.count(func(s *Stats) { s.Faults++; o.kinds[name]++ })
+}
+
+func (o *oracle) count(change func(*Stats)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.stats.Faults++
-	o.kinds[name]++
+	change(&o.stats)
 }
 
 // grant judges a lease that an acquire has returned and that is not nested. I1: no other hold is
@@ -156,7 +160,7 @@ func (o *oracle) grant(k *keyState, wt *waiter, le *lockcore.Lease) *hold {
 	}
 	o.noteLocked(k, "%s granted %d for %v, wait %v, fixed %v, maxHold %v, abandoned %v",
 		who, le.Token(), t.Lease, t.Wait, t.Fixed, t.MaxHold, le.Abandoned())
-	s, before := o.look(k.name), k.last
+	s, before := o.look(k.name, ten), k.last
 	ten.handed = o.batchLocked(k, ten, s)
 	if ten.handed { // an Extend of the earlier hold applies to this one too
 		ten.longest = max(ten.longest, before.longest)
@@ -171,7 +175,9 @@ func (o *oracle) grant(k *keyState, wt *waiter, le *lockcore.Lease) *hold {
 	}
 	if s.has(ten) {
 		ten.hold = s.hold
+		o.owners[s.owner] = ten.n
 	}
+	k.open[ten.hold]++
 	if ten.lostBy == 0 {
 		k.token = max(k.token, ten.token)
 	}
@@ -219,6 +225,11 @@ func (o *oracle) release(ten *hold) {
 	if ten.runs--; ten.runs == 0 {
 		ten.over = true
 		ten.key.running--
+		if k := ten.key; k.open[ten.hold] > 1 {
+			k.open[ten.hold]--
+		} else {
+			delete(k.open, ten.hold)
+		}
 		if ten.ctx.Err() == nil {
 			ten.clean = o.now()
 		}
@@ -248,7 +259,7 @@ func (o *oracle) canceled(ten *hold) {
 	if ten.lostBy > 0 {
 		return
 	}
-	s := o.look(ten.key.name)
+	s := o.look(ten.key.name, ten)
 	if !s.has(ten) || s.left < ten.margin() {
 		o.failLocked("I4", ten.key, "%s was canceled (%v) too late: the server has %v, want at least %v left of %d",
 			ten.who, cause, s, ten.margin(), ten.token)
@@ -264,9 +275,9 @@ func (w *world) lose(name string, queueToo bool) {
 	o, k := w.oracle, w.key(name)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.redis.Del(k.name)
+	o.servers[0].Redis.Del(k.name)
 	if queueToo {
-		o.redis.Del(k.name + ":q")
+		o.servers[0].Redis.Del(k.name + ":q")
 	}
 	k.lost = o.now()
 	k.token = min(k.token, micros(o.start.Add(k.lost))) // tokens ahead of the clock are lost too

@@ -141,10 +141,10 @@ func (o *oracle) batchLocked(k *keyState, ten *hold, s seen) (handed bool) {
 // if another process was in the wait queue before that release. It judges only without faults,
 // because a process that is notified and sends no request loses its turn.
 func (o *oracle) turnLocked(k *keyState, last, ten *hold, s seen) {
-	if last == nil || last.n != ten.n || last.clean == 0 || !o.clear(k) {
+	if len(o.servers) > 1 || last == nil || last.n != ten.n || last.clean == 0 || !o.clear(k) {
 		return
 	}
-	q, err := o.redis.SortedSet(k.name + ":q")
+	q, err := o.servers[0].Redis.SortedSet(k.name + ":q")
 	if err != nil {
 		return
 	}
@@ -153,7 +153,7 @@ func (o *oracle) turnLocked(k *keyState, last, ten *hold, s seen) {
 		if locker == s.owner || int64(score) >= micros(o.start.Add(last.clean)) {
 			continue
 		}
-		if channel := "holdfast:2:wake:" + locker; o.redis.PubSubNumSub(channel)[channel] > 0 {
+		if channel := "holdfast:2:wake:" + locker; o.servers[0].Redis.PubSubNumSub(channel)[channel] > 0 {
 			o.failLocked("turns", k, "%s got %d again after %d, although %s waits", ten.who, ten.token, last.token, member)
 		}
 	}

@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 const (
@@ -30,6 +28,7 @@ type seen struct {
 	top   int64         // the greatest token that the grant may use
 	end   int64         // µs
 	left  time.Duration // until end
+	bar   bool          // a server that does not vote counts as one that has the key
 	free  time.Duration // since when no hold has the key; it may be reserved
 	idle  time.Duration // since when the key is held and no handler runs
 }
@@ -51,15 +50,15 @@ func (s seen) again(ten *hold) bool { return s.state == "h" && s.left > 0 && s.h
 func (s seen) live() bool { return (s.state == "h" || s.state == "r") && s.left > 0 }
 
 // look reads a key without a command.
-func (o *oracle) look(name string) seen {
-	o.redis.DB(0) // expires keys
-	f := redistest.On(o.redis).Fields(name)
-	s := seen{state: f["s"], hold: f["h"], owner: f["o"]}
-	s.token, _ = strconv.ParseInt(f["t"], 10, 64)
-	s.end, _ = strconv.ParseInt(f["x"], 10, 64)
-	s.top = s.token + batchMost - 1
-	s.left = time.Duration(s.end-micros(time.Now())) * time.Microsecond
-	return s
+func (s *server) look(name string) seen {
+	now := s.clock() // expires keys
+	f := s.Fields(name)
+	one := seen{state: f["s"], hold: f["h"], owner: f["o"]}
+	one.token, _ = strconv.ParseInt(f["t"], 10, 64)
+	one.end, _ = strconv.ParseInt(f["x"], 10, 64)
+	one.top = one.token + batchMost - 1
+	one.left = time.Duration(one.end-micros(now)) * time.Microsecond
+	return one
 }
 
 // watch reads the server repeatedly until done.
@@ -89,9 +88,10 @@ func (w *world) watch(done <-chan struct{}) {
 }
 
 func (w *world) inspectLocked(k *keyState) {
-	s := w.look(k.name)
-	w.keptLocked(k, s)
+	s := w.look(k.name, nil)
+	w.keptLocked(k)
 	w.doomedLocked(k, s)
+	w.strayLocked(k)
 	before := k.server
 	// With a greater token this is a new grant, not a revived lease. The earlier grant of the
 	// request ended or was lost, and its reply had not arrived. So the request was sent and granted
@@ -124,8 +124,9 @@ func (w *world) inspectLocked(k *keyState) {
 // keptLocked checks I5. A hold whose ctx is not canceled has the key on the server, for no longer
 // than it requested. The server soon has the hold of a hand-off. A hold whose data was lost ends
 // within a lease, or has the key again.
-func (w *world) keptLocked(k *keyState, s seen) {
+func (w *world) keptLocked(k *keyState) {
 	for _, ten := range k.holds {
+		s := w.look(k.name, ten)
 		switch {
 		case !ten.alive():
 		case ten.lostBy > 0:
@@ -136,7 +137,7 @@ func (w *world) keptLocked(k *keyState, s seen) {
 			w.failLocked("I5", k, "%s holds %d, and the server has %v", ten.who, ten.token, s)
 		case s.token != ten.token && !ten.fixed && w.now()-ten.at > told+ten.longest/3 && ten.n.calmFor() > settled:
 			w.failLocked("I5", k, "%s holds %d for %v, and it is not published: %v", ten.who, ten.token, w.now()-ten.at, s)
-		case s.left > ten.longest:
+		case s.left > ten.longest && !s.bar:
 			w.failLocked("I5", k, "%s holds %d for %v at most, and the server has %v", ten.who, ten.token, ten.longest, s)
 		}
 	}
@@ -154,6 +155,9 @@ func (w *world) takenLocked(k *keyState, s seen) {
 		if w.clear(k) && s.state != "h" { // no notification reports that a hold has expired, and a waiter whose last request saw an earlier hold does not know when this one ends
 			bound = prompt
 		}
+		if len(w.servers) > 1 {
+			calm, bound = w.patience(wt.n, calm)
+		}
 		if calm > settled/2 && (bound == prompt || !s.live()) && now-max(s.free, wt.since, k.granted) > bound {
 			w.failLocked("I6", k, "%s waits since %.3f, and the key is free since %.3f: longer than %v (calm for %v, hush %v, %v); queue %v",
 				wt.who, wt.since.Seconds(), s.free.Seconds(), bound, calm, w.hush.Load(), s, w.queue(k.name))
@@ -170,18 +174,22 @@ func (w *world) calmLong(k *keyState) bool {
 }
 
 func (o *oracle) queue(name string) []string {
-	q, err := o.redis.ZMembers(name + ":q")
-	if err != nil {
-		return nil
+	var all []string
+	for _, s := range o.servers {
+		s.clock()
+		q, _ := s.Redis.ZMembers(name + ":q") // an error means that there is none
+		all = append(all, q...)
 	}
-	return q
+	return all
 }
 
 // expiring checks a part of I8: every key has a TTL.
 func (w *world) expiring() {
-	for _, key := range w.server.Redis.Keys() {
-		if strings.HasPrefix(key, "holdfast:") && w.server.Redis.TTL(key) <= 0 && w.server.Redis.Exists(key) {
-			w.fail("I8", "", "%s has no TTL", key)
+	for _, s := range w.servers {
+		for _, key := range s.Redis.Keys() {
+			if strings.HasPrefix(key, "holdfast:") && s.Redis.TTL(key) <= 0 && s.Redis.Exists(key) {
+				w.fail("I8", "", "%s has no TTL", key)
+			}
 		}
 	}
 }

@@ -173,7 +173,7 @@ func (w *world) serveShared() {
 
 // sharedLeft checks that no share and no waiter is left.
 func (w *world) sharedLeft() {
-	for _, name := range w.server.Redis.Keys() {
+	for _, name := range w.servers[0].Redis.Keys() {
 		for _, k := range w.shared {
 			if strings.HasPrefix(name, "holdfast:2:x:{"+k.name+"}:") {
 				w.fail("I8", "", "%s is left", name)

@@ -3,6 +3,9 @@
 // in memory. The oracle judges the invariants from outside: by the results of the workers' calls
 // and by the data on the server.
 //
+// With Config.Servers the keys are on a majority of 3 or 5 servers, which also restart: with their
+// data, with older data or without. If only a minority fails at a time, the calls must go on.
+//
 // A seed fixes the calls of the workers and the faults of the network. It does not fix the
 // scheduling of goroutines, nor the random ids and jitter of a Locker. So a seed that failed fails
 // again often, but not always. For the same reason TestSim is not part of .ci/run.
@@ -35,9 +38,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/redistest/resp"
 )
 
@@ -48,6 +48,12 @@ type Config struct {
 	Lockers int // processes; default 1, 3, 4 or 8, by the seed
 	Keys    int // exclusive keys, beside the once keys; default 3
 	Workers int // for exclusive keys in all processes, beside eight for once keys; default 12
+
+	// Servers is the number of servers that vote: 3 or 5. Then there are only exclusive keys. Default 1.
+	Servers int
+	// Majority lets any number of the servers fail at the same time. Otherwise a minority does, and
+	// the calls go on.
+	Majority bool
 }
 
 // Stats counts the events of a run, so that a run with too few events does not pass.
@@ -66,6 +72,8 @@ type Stats struct {
 	Shares     int // grants of shares
 	Beside     int // most holds beside a share
 	Faults     int // faults that hit something
+	Restarts   int // of one of several servers
+	Raises     int // second rounds, by server
 	Violations int
 }
 
@@ -85,14 +93,16 @@ func (s *Stats) Add(o Stats) {
 	s.Shares += o.Shares
 	s.Beside = max(s.Beside, o.Beside)
 	s.Faults += o.Faults
+	s.Restarts += o.Restarts
+	s.Raises += o.Raises
 	s.Violations += o.Violations
 }
 
 func (s Stats) String() string {
 	return fmt.Sprintf("%.1f virtual hours, %d grants, %d of them handed off, at most %d in a batch, %d re-entries, %d losses, %d runs, "+
-		"%d takeovers, %d replays, %d shares, at most %d beside one, %d faults, %d processes killed, %d calls canceled in time, %d violations",
+		"%d takeovers, %d replays, %d shares, at most %d beside one, %d faults, %d servers restarted, %d tokens raised, %d processes killed, %d calls canceled in time, %d violations",
 		s.Virtual.Hours(), s.Grants, s.HandOffs, s.Batch, s.Reentries, s.Losses, s.Runs,
-		s.Takeovers, s.Replays, s.Shares, s.Beside, s.Faults, s.Kills, s.Cancels, s.Violations)
+		s.Takeovers, s.Replays, s.Shares, s.Beside, s.Faults, s.Restarts, s.Raises, s.Kills, s.Cancels, s.Violations)
 }
 
 // world is the state of a run.
@@ -100,8 +110,6 @@ type world struct {
 	*oracle
 	c      Config
 	shared []*sharedKey
-	server *redistest.Memory
-	rdb    *redis.Client          // has no faults
 	slots  []atomic.Pointer[node] // the processes; a killed one is replaced by a new one
 	dead   []*node                // owned by weather, then by end
 	names  resp.Names
@@ -117,8 +125,12 @@ type world struct {
 // passes the counts to add, also for a seed that failed: a bubble that fails ends its test.
 func Run(t *testing.T, c Config, add func(Stats)) {
 	t.Helper()
+	if c.Servers > 1 { // each of them costs as much as one alone
+		c.Lockers, c.Keys, c.Workers = cmp.Or(c.Lockers, 3), cmp.Or(c.Keys, 2), cmp.Or(c.Workers, 6)
+	}
 	c.Minutes, c.Lockers = cmp.Or(c.Minutes, 8), cmp.Or(c.Lockers, []int{4, 1, 3, 8}[c.Seed%4])
 	c.Keys, c.Workers = cmp.Or(c.Keys, 3), cmp.Or(c.Workers, 12)
+	c.Servers = cmp.Or(c.Servers, 1)
 	var s Stats
 	defer func() { add(s) }()
 	synctest.Test(t, func(t *testing.T) {
@@ -126,6 +138,12 @@ func Run(t *testing.T, c Config, add func(Stats)) {
 		w.play()
 		s = w.end()
 	})
+	if c.Servers > 1 {
+		if s.Grants < 20*c.Minutes || s.HandOffs < 5*c.Minutes || s.Losses < c.Minutes || s.Faults < 6*c.Minutes || s.Kills == 0 || s.Restarts == 0 || s.Raises < c.Minutes {
+			t.Errorf("seed %d: inconclusive: %v", c.Seed, s)
+		}
+		return
+	}
 	if s.Grants < 40*c.Minutes || s.Runs < 3*c.Minutes || s.Replays < 3*c.Minutes || s.Takeovers == 0 ||
 		s.Losses < c.Minutes || s.Faults < 6*c.Minutes || s.Reentries == 0 || s.HandOffs < 20*c.Minutes || s.Cancels < 3*c.Minutes || s.Kills == 0 ||
 		s.Shares < 40*c.Minutes || s.Beside < 2 {
@@ -135,10 +153,12 @@ func Run(t *testing.T, c Config, add func(Stats)) {
 
 func newWorld(t *testing.T, c Config) *world {
 	t.Helper()
-	w := &world{c: c, shared: newSharedKeys(), server: redistest.Bubble(t)}
-	w.rdb = w.server.Client(t)
+	w := &world{c: c, shared: newSharedKeys()}
 	w.root, w.giveUp = context.WithCancel(context.Background())
-	w.oracle = newOracle(t, c.Seed, w.server.Redis)
+	w.oracle = newOracle(t, c.Seed)
+	for i := range c.Servers {
+		w.servers = append(w.servers, w.newServer(i))
+	}
 	w.clear = w.calmLong
 	w.slots = make([]atomic.Pointer[node], c.Lockers)
 	for i := range w.slots {
@@ -170,12 +190,12 @@ func (w *world) play() {
 		work.Go(func() { wk.loop(ctx, wk.exclusive) })
 	}
 	for i := range 8 {
-		wk := w.worker("once", i)
-		work.Go(func() { wk.loop(ctx, wk.once) })
-	}
-	for i := range 8 {
-		wk := w.worker("share", i)
-		work.Go(func() { wk.loop(ctx, wk.share) })
+		if c := w.c; c.Servers > 1 {
+			break
+		}
+		once, share := w.worker("once", i), w.worker("share", i)
+		work.Go(func() { once.loop(ctx, once.once) })
+		work.Go(func() { share.loop(ctx, share.share) })
 	}
 	sky.Go(func() { w.weather(ctx) })
 	done := make(chan struct{})

@@ -14,9 +14,9 @@ import (
 )
 
 var (
-	seeds = flag.Int("seeds", 0, "number of seeds that TestSim runs; 0: 40 at level campaign")
-	procs = flag.Int("procs", 0, "number of processes; 0: 1, 3, 4 or 8, by the seed")
-	seed  = flag.Uint64("seed", 0, "the only seed that TestSim runs, or with -seeds the first")
+	seeds = flag.Int("seeds", 0, "number of seeds that TestSim runs, and TestSimQuorum a quarter of them; 0: 40 at level campaign")
+	procs = flag.Int("procs", 0, "number of processes; 0: 1, 3, 4 or 8, by the seed, or 3 with several servers")
+	seed  = flag.Uint64("seed", 0, "the only seed, or with -seeds the first")
 )
 
 func TestMain(m *testing.M) {

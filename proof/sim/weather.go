@@ -13,6 +13,10 @@ import (
 func (w *world) weather(ctx context.Context) {
 	r := w.rng("weather", 0)
 	for ctx.Err() == nil {
+		if len(w.servers) > 1 && !w.c.Majority {
+			w.minority(ctx, r)
+			continue
+		}
 		w.calm(ctx, r)
 		if ctx.Err() == nil {
 			w.storm(ctx, r)
@@ -46,22 +50,16 @@ func (w *world) storm(ctx context.Context, r rng) {
 	w.hushed(r.chance(20))
 	w.stormy(true)
 	for _, n := range w.nodes() {
-		if n.swell = breeze; r.chance(60) {
-			n.swell = r.between(5*time.Millisecond, 700*time.Millisecond)
+		for _, l := range n.links {
+			if l.swell = breeze; r.chance(60) {
+				l.swell = r.between(5*time.Millisecond, 700*time.Millisecond)
+			}
+			l.latency(l.swell)
 		}
-		n.latency(n.swell)
 	}
 	var all sync.WaitGroup
-	for i := range w.slots {
-		nr := w.rng("storm", i+int(w.now()/time.Millisecond)*100)
-		all.Go(func() {
-			for ctx.Err() == nil {
-				sleep(ctx, nr.between(100*time.Millisecond, 6*time.Second))
-				if n := w.slots[i].Load(); ctx.Err() == nil {
-					n.strike(ctx, nr)
-				}
-			}
-		})
+	for _, s := range w.servers {
+		all.Go(func() { w.strikes(ctx, s) })
 	}
 	all.Go(func() {
 		for ctx.Err() == nil {
@@ -71,10 +69,30 @@ func (w *world) storm(ctx context.Context, r rng) {
 	})
 	all.Wait()
 	for _, n := range w.nodes() {
-		n.swell = breeze
-		n.latency(breeze)
+		for _, l := range n.links {
+			l.swell = breeze
+			l.latency(breeze)
+		}
 	}
+	w.untilAllVote()
 	w.stormy(false)
+}
+
+// strikes causes faults between each process and a server until ctx ends.
+func (w *world) strikes(ctx context.Context, s *server) {
+	var all sync.WaitGroup
+	for i := range w.slots {
+		r := w.rng("storm", i+10*s.index+int(w.now()/time.Millisecond)*100)
+		all.Go(func() {
+			for ctx.Err() == nil {
+				sleep(ctx, r.between(100*time.Millisecond, 6*time.Second))
+				if n := w.slots[i].Load(); ctx.Err() == nil {
+					n.links[s.index].strike(ctx, r)
+				}
+			}
+		})
+	}
+	all.Wait()
 }
 
 func (w *world) stormy(on bool) {
@@ -89,12 +107,15 @@ func (w *world) stormy(on bool) {
 
 // disturb causes a fault of the server.
 func (w *world) disturb(ctx context.Context, r rng) {
+	s := w.servers[r.IntN(len(w.servers))]
 	switch {
 	case ctx.Err() != nil:
 	case r.chance(10):
 		w.kill(ctx, r, false)
-	case r.chance(50):
-		_ = w.rdb.ScriptFlush(ctx).Err()
+	case len(w.servers) > 1 && r.chance(75):
+		s.restart(ctx, r)
+	case len(w.servers) > 1 || r.chance(50):
+		_ = s.rdb.ScriptFlush(ctx).Err()
 		w.struck("script flush")
 	default:
 		w.lose(exclusiveKey(r.IntN(w.c.Keys)), r.chance(50))
@@ -108,22 +129,22 @@ var scripts = []string{
 }
 
 // strike causes one fault, and returns when it is over.
-func (n *node) strike(ctx context.Context, r rng) {
-	n.bad.Store(0)
+func (l *link) strike(ctx context.Context, r rng) {
+	l.bad.Store(0)
 	defer func() {
-		if !n.killed.Load() {
-			n.bad.Store(int64(n.w.now()))
+		if !l.killed.Load() {
+			l.bad.Store(int64(l.w.now()))
 		}
 	}()
-	f, d := n.faults, r.between(0, 8*time.Second)
+	f, d := l.faults, r.between(0, 8*time.Second)
 	if r.chance(50) {
 		d = r.between(0, 1500*time.Millisecond)
 	}
 	for1 := func(name string, begin func()) {
-		n.w.struck(name)
+		l.w.struck(name)
 		begin()
 		sleep(ctx, d)
-		n.heal()
+		l.heal()
 	}
 	about := faulty.Script(scripts[r.IntN(len(scripts))])
 	if r.chance(25) {
@@ -131,45 +152,45 @@ func (n *node) strike(ctx context.Context, r rng) {
 	}
 	switch r.IntN(12) {
 	case 0:
-		for1("silence", func() { n.silent.Store(true); f.Silence() })
+		for1("silence", func() { l.silent.Store(true); f.Silence() })
 	case 1:
-		for1("silent replies", func() { n.silent.Store(true); f.SilenceReplies() })
+		for1("silent replies", func() { l.silent.Store(true); f.SilenceReplies() })
 	case 2:
 		for1("down", f.Down)
 	case 3:
-		n.w.struck("cut")
+		l.w.struck("cut")
 		f.Cut()
 	case 4:
 		top := r.between(10*time.Millisecond, 1500*time.Millisecond)
-		for1("delays", func() { n.latency(top) })
-		n.latency(n.swell)
+		for1("delays", func() { l.latency(top) })
+		l.latency(l.swell)
 	case 5:
-		n.plant(ctx, f.LoseReply(about), d, "lost reply")
+		l.plant(ctx, f.LoseReply(about), d, "lost reply")
 	case 6:
-		n.plant(ctx, f.CutReply(about), d, "cut reply")
+		l.plant(ctx, f.CutReply(about), d, "cut reply")
 	case 7:
-		n.plant(ctx, f.LoseRequest(about), d, "lost request")
+		l.plant(ctx, f.LoseRequest(about), d, "lost request")
 	case 8:
-		n.plant(ctx, f.Hold(about), d, "late duplicate")
+		l.plant(ctx, f.Hold(about), d, "late duplicate")
 	case 9:
-		for1("dropped messages", func() { n.drops.Store(r.Int64N(3) + 1) })
-		n.drops.Store(0)
+		for1("dropped messages", func() { l.drops.Store(r.Int64N(3) + 1) })
+		l.drops.Store(0)
 	case 10:
-		for1("deaf", func() { n.deaf.Store(true) })
-		n.deaf.Store(false)
+		for1("deaf", func() { l.deaf.Store(true) })
+		l.deaf.Store(false)
 	case 11:
-		n.copies.Store(r.Int64N(4) + 1)
+		l.copies.Store(r.Int64N(4) + 1)
 		sleep(ctx, d)
-		n.copies.Store(0)
+		l.copies.Store(0)
 	}
 }
 
 // plant waits for d, and then removes x. A request that x holds arrives then.
-func (n *node) plant(ctx context.Context, x *faulty.Fault, d time.Duration, name string) {
+func (l *link) plant(ctx context.Context, x *faulty.Fault, d time.Duration, name string) {
 	sleep(ctx, d+time.Second)
 	select {
 	case <-x.Struck():
-		n.w.struck(name)
+		l.w.struck(name)
 	default:
 	}
 	x.Remove()
@@ -180,12 +201,12 @@ func (n *node) plant(ctx context.Context, x *faulty.Fault, d time.Duration, name
 const breeze = 2 * time.Millisecond
 
 // latency sets the maximum latency of each request and each reply.
-func (n *node) latency(top time.Duration) {
-	r := n.w.rng("latency", n.index+int(n.w.now()))
-	n.slow.Store(top > 20*time.Millisecond)
-	n.bad.Store(max(int64(n.w.now()), 1)) // replies under way arrive late
-	n.faults.DelayFunc(func() time.Duration {
-		if n.greetings.Load() > 0 {
+func (l *link) latency(top time.Duration) {
+	r := l.w.rng("latency", l.node.index+100*l.server.index+int(l.w.now()))
+	l.slow.Store(top > 20*time.Millisecond)
+	l.bad.Store(max(int64(l.w.now()), 1)) // replies under way arrive late
+	l.faults.DelayFunc(func() time.Duration {
+		if l.greetings.Load() > 0 {
 			return 0
 		}
 		return r.between(0, top)

@@ -27,7 +27,7 @@ func (r Request) About(text string) bool {
 
 // Match selects the requests that a fault may hit. It is never called from two goroutines at once
 // and must not call its Network. A nil Match selects every request but the ones that set up a
-// connection (HELLO, AUTH, SELECT, CLIENT, READONLY, PING).
+// connection (HELLO, AUTH, SELECT, CLIENT, READONLY, PING, INFO, CONFIG).
 type Match func(Request) bool
 
 // Script selects the runs of the script with that name, see [Request].

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,6 +30,7 @@ type inMemory interface {
 	Dial() (net.Conn, error)
 	Server() *server.Server // nil before the first Dial
 	Close()
+	SetTime(now time.Time)
 }
 
 // Identity is what INFO says of a Server: by default a primary that has run for a day.
@@ -37,6 +39,7 @@ type Identity struct {
 	Started time.Time
 	Role    string
 	Mode    string
+	Ahead   time.Duration // how far its clock is ahead when a script begins; zero does not change it
 }
 
 // Server is a server in memory whose Dial and Close may run at the same time. go-redis dials in
@@ -64,14 +67,21 @@ func (s *Server) Identify(change func(*Identity)) {
 	change(&s.identity)
 }
 
-// info answers INFO with the sections that a miniredis does not have.
+// info sets the clock, and answers INFO with the sections that a miniredis does not have.
 func (s *Server) info(p *server.Peer, command string, args ...string) bool {
-	if command != "INFO" || len(args) > 1 {
+	script := strings.HasPrefix(command, "EVAL")
+	if !script && (command != "INFO" || len(args) > 1) { // a command inside a script has locks that Dial and SetTime need
 		return false
 	}
 	s.mu.Lock()
 	id := s.identity
 	s.mu.Unlock()
+	if script {
+		if id.Ahead != 0 {
+			s.server.SetTime(time.Now().Add(id.Ahead))
+		}
+		return false
+	}
 	about := fmt.Sprintf("run_id:%s\r\nuptime_in_seconds:%d\r\nredis_mode:%s\r\n", id.RunID, int(time.Since(id.Started).Seconds()), id.Mode)
 	role := "role:" + id.Role + "\r\n"
 	switch {

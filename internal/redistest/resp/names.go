@@ -59,7 +59,7 @@ func Handshake(args []string) bool {
 	if len(args) == 0 {
 		return true
 	}
-	for _, name := range []string{"HELLO", "AUTH", "SELECT", "CLIENT", "READONLY", "PING"} {
+	for _, name := range []string{"HELLO", "AUTH", "SELECT", "CLIENT", "READONLY", "PING", "INFO", "CONFIG"} {
 		if is(args[0], name) {
 			return true
 		}
