@@ -57,7 +57,7 @@ type Backend struct {
 
 // New returns a Backend on 3, 5 or 7 masters with the same options.
 func New(masters []Master, servers *Servers) *Backend {
-	return &Backend{masters: masters, servers: servers, majority: len(masters)/2 + 1}
+	return &Backend{masters: masters, servers: servers, majority: len(masters)/2 + 1} //planted:quorum-majority
 }
 
 // Name returns the name with the names of the masters.
@@ -271,7 +271,7 @@ func (b *Backend) begin(n int) bool {
 
 // Withdraw removes a request from all masters. Each repeats it until it is confirmed.
 func (b *Backend) Withdraw(r backend.WithdrawRequest) {
-	for _, m := range b.masters {
+	for _, m := range b.masters { //planted:quorum-withdrawn
 		m.Withdraw(r)
 	}
 }

@@ -60,7 +60,7 @@ func (b *Backend) release(ctx context.Context, i int, r backend.ReleaseRequest) 
 	if err != nil {
 		again := r
 		again.Next, again.Repeated = nil, true
-		m.ReleaseLater(again, time.Now().Add(releaseFor))
+		m.ReleaseLater(again, time.Now().Add(releaseFor)) //planted:quorum-released-later
 	}
 	return reply, err
 }
@@ -76,8 +76,8 @@ func (b *Backend) releaseAndAcquire(ctx context.Context, r backend.ReleaseReques
 	r.Next = &next
 	home := b.home(r.Key, b.servers.failing())
 	var first backend.ReleaseReply
-	homeErr := backend.ErrClosed // if no master is asked
-	askUntil(context.Background(), b, time.After(Limit(next.Lease)), func(i int) (reply backend.ReleaseReply, err error) {
+	homeErr := backend.ErrClosed                                                                                           // if no master is asked
+	askUntil(context.Background(), b, time.After(Limit(next.Lease)), func(i int) (reply backend.ReleaseReply, err error) { //planted:quorum-home-asked
 		if i != home {
 			return reply, nil
 		}

@@ -24,7 +24,7 @@ func (t *tally) add(i int, reply backend.RenewReply) {
 	case reply.Verdict == backend.VerdictKept:
 		t.kept++
 	case reply.Verdict == backend.VerdictRevoked:
-		t.revoked = true
+		t.revoked = true //planted:quorum-revoked
 	default:
 		t.lost++
 	}
@@ -42,7 +42,7 @@ func (t *tally) verdict(b *Backend) backend.RenewReply {
 	switch {
 	case t.revoked:
 		return backend.RenewReply{Verdict: backend.VerdictRevoked}
-	case t.kept >= b.majority:
+	case t.kept >= b.majority: //planted:quorum-renewed
 		return backend.RenewReply{Verdict: backend.VerdictKept}
 	case t.lost > len(b.masters)-b.majority:
 		return backend.RenewReply{Verdict: backend.VerdictLost}

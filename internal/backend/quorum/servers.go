@@ -70,7 +70,7 @@ func (s *Servers) Connected(i int, info backend.ServerInfo) error {
 func (s *Servers) mayVote(i int, sent time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if wait := s.states[i].votes.Sub(sent); wait > 0 {
+	if wait := s.states[i].votes.Sub(sent); wait > 0 { //planted:quorum-restarted
 		return fmt.Errorf("it has restarted and may have lost leases, so it votes in %v", wait.Round(time.Millisecond))
 	}
 	return nil
@@ -108,7 +108,7 @@ func (s *Servers) heard(i int, sent time.Time, err error) {
 	if err == nil && sent.After(at.replied) {
 		at.replied = sent
 	}
-	late := err != nil && !sent.After(at.replied)
+	late := err != nil && !sent.After(at.replied) //planted:quorum-late-failure
 	changed := !late && (at.failed == nil) != (err == nil)
 	if changed {
 		at.failed, s.changed = err, time.Now()

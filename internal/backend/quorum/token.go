@@ -69,7 +69,7 @@ func (b *Backend) raise(ctx context.Context, r *backend.AcquireRequest, v votes)
 	has := func(one *vote) bool { return granted(one) && one.Token == token }
 	have := v.count(has)
 	b.tokens.granted.Add(1)
-	if have >= b.majority {
+	if have >= b.majority { //planted:quorum-raise
 		return token, true
 	}
 	b.tokens.raised.Add(1)

@@ -183,7 +183,7 @@ func (b *Backend) result(ctx context.Context, r *backend.AcquireRequest, v votes
 	if v.count(granted) >= b.majority {
 		if token, is := b.raise(ctx, r, v); is {
 			reply = v.greatest().AcquireReply
-			reply.Token, reply.Sent, reply.Abandoned, reply.Plain = token, sent, v.count(abandoned) >= b.majority, false
+			reply.Token, reply.Sent, reply.Abandoned, reply.Plain = token, sent, v.count(abandoned) >= b.majority, false //planted:quorum-counts-from
 			reply.Repeated = reply.Repeated || arrived < len(v) || v.count(failed) > 0
 			return reply, nil
 		}
