@@ -258,6 +258,7 @@ func TestQuorumMinority(t *testing.T) {
 }
 
 // A failing server costs no throughput, and processes take turns, also if it has the queue of the key.
+// Shows: P7
 func TestQuorumTurns(t *testing.T) {
 	const most = 20 * time.Second
 	holds := func(t *testing.T, ill int, m mode) (all int, least int) {
@@ -309,6 +310,7 @@ func TestQuorumTurns(t *testing.T) {
 }
 
 // The token of a grant is later than its request, also if the servers granted an earlier copy of it.
+// Shows: P7
 func TestQuorumTokenOfRepeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServers(t, 3)

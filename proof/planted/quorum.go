@@ -34,6 +34,16 @@ func quorum() []mistake {
 			pkg:   "lockcore", test: "TestNewQuorumRestart",
 		},
 		{
+			name: "quorum-restarted-renews", what: "A renewal counts at a restarted server, whose earlier vote may still count for another request.",
+			edits: []edit{{"quorum-renewal-votes", never()}},
+			pkg:   "internal/backend/quorum", test: "TestRestartedServerKeepsNoLease",
+		},
+		{
+			name: "quorum-old-token", what: "A repeated request gets the token of its first copy.",
+			edits: []edit{{"quorum-token-of-repeat", value("v.greatest().Token")}},
+			pkg:   "lockcore", test: "TestQuorumTokenOfRepeat",
+		},
+		{
 			name: "quorum-release-sent-once", what: "A release is not repeated on a server that has not confirmed it.",
 			edits: []edit{{"quorum-released-later", skip()}},
 			pkg:   "lockcore", test: "TestQuorumReleaseReachesAll",

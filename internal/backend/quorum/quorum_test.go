@@ -63,6 +63,7 @@ func acquire(t *testing.T, b *quorum.Backend, name string) (*backend.Key, string
 
 // A server that has restarted does not count for a renewal until the longest lease has passed, even if
 // it has the lease: it may have granted a late copy of the request.
+// Shows: P7
 func TestRestartedServerKeepsNoLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, servers, links := open(t)
@@ -89,6 +90,7 @@ func TestRestartedServerKeepsNoLease(t *testing.T) {
 
 // Many grants in a short time put the token of another key at most a second ahead of the clock. A free
 // key forgets its token after a minute, and then the clock must have passed it.
+// Shows: P7
 func TestTokensStayNearTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, _, _ := open(t)

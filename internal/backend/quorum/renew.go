@@ -69,7 +69,7 @@ func (b *Backend) Renew(ctx context.Context, rs []backend.RenewRequest) []backen
 		for _, reply := range replies { // of one command
 			b.heard(i, sent, reply.Err)
 		}
-		if err := b.servers.mayVote(i, sent); err != nil {
+		if err := b.servers.mayVote(i, sent); err != nil { //planted:quorum-renewal-votes
 			replies = slices.Clone(replies)
 			for k := range replies {
 				if replies[k].Verdict == backend.VerdictKept {

@@ -65,7 +65,7 @@ func (t *tokens) learn(sent time.Time, floor int64, v votes) {
 // first time. That may be before the time for which a restarted master does not vote, and then the
 // token of a later grant that this master has forgotten may be greater.
 func (b *Backend) raise(ctx context.Context, r *backend.AcquireRequest, v votes) (int64, bool) {
-	token := max(v.greatest().Token, r.Floor)
+	token := max(v.greatest().Token, r.Floor) //planted:quorum-token-of-repeat
 	has := func(one *vote) bool { return granted(one) && one.Token == token }
 	have := v.count(has)
 	b.tokens.granted.Add(1)
