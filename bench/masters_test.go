@@ -48,7 +48,7 @@ func TestQuorumTurns(t *testing.T) {
 
 // A round trip takes the time of the network, and Close ends a connection.
 func TestFar(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
