@@ -26,6 +26,12 @@ func RunShortly(t *testing.T, rdb redis.UniversalClient, o lockcore.Options) {
 	run(t, newSuite(o, true, rdb))
 }
 
+// RunQuorumShortly is RunQuorum with -short.
+func RunQuorumShortly(t *testing.T, masters []*redis.Client, o lockcore.Options) {
+	t.Helper()
+	run(t, quorumSuite(masters, o, true))
+}
+
 // RunChecks runs the checks of Run whose names contain one of some, each with -short. It returns
 // the messages of those that failed.
 func RunChecks(tb testing.TB, rdb redis.UniversalClient, some ...string) map[string]string {

@@ -66,13 +66,17 @@ func Run(t *testing.T, rdb redis.UniversalClient, o lockcore.Options) {
 // not support. A server that has started less than a minute ago does not vote in it.
 func RunQuorum(t *testing.T, masters []*redis.Client, o lockcore.Options) {
 	t.Helper()
+	run(t, quorumSuite(masters, o, testing.Short()))
+}
+
+func quorumSuite(masters []*redis.Client, o lockcore.Options, short bool) *suite {
 	servers := make([]redis.UniversalClient, len(masters))
 	for i, m := range masters {
 		servers[i] = m
 	}
-	s := newSuite(o, testing.Short(), servers...)
+	s := newSuite(o, short, servers...)
 	s.masters, s.o.Terms.Lease = masters, longLease
-	run(t, s)
+	return s
 }
 
 func run(t *testing.T, s *suite) {

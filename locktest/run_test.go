@@ -67,7 +67,7 @@ func TestRunQuorum(t *testing.T) { // not beside TestRun: three servers are much
 		t.Cleanup(func() { _ = rdb.Close() })
 		masters = append(masters, rdb)
 	}
-	locktest.RunQuorum(t, masters, lockcore.Options{})
+	locktest.RunQuorumShortly(t, masters, lockcore.Options{})
 }
 
 const foreign = "holdfast:2:x:{foreign}"
