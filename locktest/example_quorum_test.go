@@ -21,4 +21,5 @@ func ExampleRunQuorum() {
 		}
 		locktest.RunQuorum(t, masters, lockcore.Options{})
 	}
+	// Output:
 }
