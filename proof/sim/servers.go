@@ -87,10 +87,7 @@ func (s *server) restart(ctx context.Context, r rng) {
 	if kind == 0 {
 		sleep(ctx, r.between(0, 2*time.Second)) // what is written meanwhile is lost
 	}
-	s.down.Store(true)
-	s.cut()
-	time.Sleep(r.between(time.Millisecond, 3*time.Second))
-	s.cut() // connections whose dial was under way
+	s.stop(r.between(time.Millisecond, 3*time.Second))
 	_ = s.rdb.ScriptFlush(s.w.root).Err()
 	switch kind {
 	case 0:
@@ -104,6 +101,16 @@ func (s *server) restart(ctx context.Context, r rng) {
 	s.down.Store(false)
 	s.w.struck("restart " + []string{"with old data", "empty", "with data"}[kind])
 	s.w.count(func(s *Stats) { s.Restarts++ })
+}
+
+// stop ends all connections of processes to s, and returns after d. It refuses new ones until down is
+// false.
+func (s *server) stop(d time.Duration) {
+	s.w.struck("server stopped")
+	s.down.Store(true)
+	s.cut()
+	time.Sleep(d)
+	s.cut() // connections whose dial was under way
 }
 
 // cut ends all connections of processes.
@@ -244,9 +251,21 @@ func (w *world) strayLocked(k *keyState) {
 func (w *world) minority(ctx context.Context, r rng) {
 	w.hushed(r.chance(20))
 	w.stormy(true)
-	n := len(w.servers)
+	most := len(w.servers) / 2
+	order := r.Perm(len(w.servers))
+	if r.chance(60) { // the leases that are granted now are not on the servers that come back when others fail
+		d := r.between(time.Second, 5*time.Second)
+		var back sync.WaitGroup
+		for _, i := range order[most : 2*most] {
+			back.Go(func() {
+				w.servers[i].stop(d)
+				w.servers[i].down.Store(false)
+			})
+		}
+		back.Wait()
+	}
 	var all sync.WaitGroup
-	for _, i := range r.Perm(n)[:1+r.IntN(n/2)] {
+	for _, i := range order[:1+r.IntN(most)] {
 		all.Go(func() { w.ail(ctx, w.servers[i]) })
 	}
 	if len(w.dead) == 0 || r.chance(25) {
@@ -266,7 +285,7 @@ func (w *world) ail(ctx context.Context, s *server) {
 	var all sync.WaitGroup
 	all.Go(func() { w.strikes(ctx, s) })
 	if r.chance(60) {
-		sleep(ctx, r.between(0, 2*time.Second))
+		sleep(ctx, r.between(0, time.Second))
 		s.restart(ctx, r)
 	}
 	all.Wait()
