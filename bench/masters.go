@@ -94,6 +94,11 @@ type packet struct {
 
 func (c *farConn) Write(b []byte) (int, error) {
 	select {
+	case <-c.closed: // after Close both cases of the next select can be ready
+		return 0, net.ErrClosed
+	default:
+	}
+	select {
 	case c.sent <- packet{append([]byte(nil), b...), time.Now().Add(c.one)}:
 		return len(b), nil
 	case <-c.closed:
