@@ -77,6 +77,9 @@ var (
 	ErrStalled = errors.New("lockcore: handler stalled")
 	// ErrRevoked: an operator called Revoke.
 	ErrRevoked = errors.New("lockcore: lease revoked")
+	// ErrReplaced: a newer task of asynqmw.Latest with Interrupt, or a newer tick of cronmw.Replace,
+	// needs the key.
+	ErrReplaced = errors.New("lockcore: hold replaced by a newer one")
 	// ErrGivenUp: Close stopped waiting for the handler.
 	ErrGivenUp = errors.New("lockcore: lease given up by Close")
 	// ErrReleased is the cause of the ctx of a lease that was released, and the error of later

@@ -151,7 +151,7 @@ func (l *Locker) Revoke(ctx context.Context, kind event.Kind, key string) error 
 	if err != nil {
 		return err
 	}
-	if err := l.backend.Revoke(ctx, &k); err != nil {
+	if err := l.backend.Revoke(ctx, &k, 0); err != nil {
 		return unavailable(err)
 	}
 	return nil

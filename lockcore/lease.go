@@ -250,8 +250,12 @@ func (le *Lease) endedBy() error { return cmp.Or(le.h.endedBy(), ErrReleased) }
 
 // lossOf returns the cause of a loss by the verdict of a renewal.
 func lossOf(v backend.Verdict) error {
-	if v == backend.VerdictRevoked {
+	switch v {
+	case backend.VerdictRevoked:
 		return ErrRevoked
+	case backend.VerdictReplaced:
+		return ErrReplaced
+	case backend.VerdictLost, backend.VerdictKept:
 	}
 	return ErrLost
 }

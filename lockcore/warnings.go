@@ -96,6 +96,7 @@ func errorClass(err error) string {
 		{ErrMaxHold, "max_hold"},
 		{ErrStalled, "stalled"},
 		{ErrRevoked, "revoked"},
+		{ErrReplaced, "replaced"},
 		{ErrLost, "lost"},
 		{ErrTicket, "bad_ticket"},
 		{ErrUnsupported, "unsupported"},

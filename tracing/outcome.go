@@ -123,6 +123,7 @@ var classes = []struct {
 	{lockcore.ErrMaxHold, "max_hold"},
 	{lockcore.ErrStalled, "stalled"},
 	{lockcore.ErrRevoked, "revoked"},
+	{lockcore.ErrReplaced, "replaced"},
 	{lockcore.ErrLost, "lost"},
 	{lockcore.ErrTicket, "bad_ticket"},
 	{context.Canceled, "canceled"},

@@ -78,9 +78,11 @@ type Backend interface {
 	Inspect(ctx context.Context, key *Key, record RecordPart) (Status, error)
 	// List yields the keys that match r, in no particular order. Only ctx bounds its time.
 	List(ctx context.Context, r ListRequest) iter.Seq2[ListEntry, error]
-	// Revoke marks the hold of a key, so that its renewals fail, and notifies the holder. If the
-	// key is not held, Revoke returns no error. If no reply arrives, it sends the request again.
-	Revoke(ctx context.Context, key *Key) error
+	// Revoke marks the hold of a key, so that its renewals fail, and notifies the holder. With
+	// before it does so only for a hold of the key alone whose token is smaller, and the verdict of
+	// its renewals is VerdictReplaced. If the key is not held, Revoke returns no error. If no reply
+	// arrives, it sends the request again.
+	Revoke(ctx context.Context, key *Key, before int64) error
 	// Clear frees a key that is not held and forgets its record. If no reply arrives, it sends the
 	// request again.
 	Clear(ctx context.Context, r ClearRequest) (ClearReply, error)
@@ -99,6 +101,9 @@ type Backend interface {
 	// returns the number of subscribers that received the notification. In a Cluster it counts only
 	// the subscribers of one node.
 	CallParkingLocker(ctx context.Context, key *Key) (received int, err error)
+
+	// Order orders the triggers of a key. If no reply arrives, it sends the request again.
+	Order(ctx context.Context, r TriggerRequest) (TriggerReply, error)
 
 	// Listen passes the notifications for Options.Locker to on, one at a time, until ctx ends or
 	// the subscription ends. on must not block.
@@ -251,9 +256,10 @@ type Verdict uint8
 
 // The verdicts.
 const (
-	VerdictLost    Verdict = iota // another request has the key, or no request has it
-	VerdictKept                   // the lease is extended
-	VerdictRevoked                // the hold was revoked
+	VerdictLost     Verdict = iota // another request has the key, or no request has it
+	VerdictKept                    // the lease is extended
+	VerdictRevoked                 // the hold was revoked
+	VerdictReplaced                // the hold was revoked for a newer one
 )
 
 // RenewReply is the reply to a RenewRequest: a verdict, or an error.

@@ -39,5 +39,20 @@ func rules() []mistake {
 			edits: []edit{{"rules-parked-kept", skip()}},
 			pkg:   pkg, test: test,
 		},
+		{
+			name: "rules-triggers-out-of-order", what: "By the rules, the number of a trigger is the time alone.",
+			edits: []edit{{"rules-triggers-in-order", after("number = now")}},
+			pkg:   pkg, test: test,
+		},
+		{
+			name: "rules-another-trigger-ends", what: "By the rules, a late duplicate of the end of a trigger ends another one.",
+			edits: []edit{{"rules-trigger-of-this-task", value("r.Ends && k.scoreOf(r.Entry) > 0")}},
+			pkg:   pkg, test: test,
+		},
+		{
+			name: "rules-newer-hold-revoked", what: "By the rules, a revocation for a newer hold ends that one too.",
+			edits: []edit{{"rules-revoke-older", operandNever(2)}},
+			pkg:   pkg, test: test,
+		},
 	}
 }

@@ -179,6 +179,46 @@ func scripts() []mistake {
 			pkg:   "internal/backend/backendtest", test: "TestMiniredis",
 		},
 		{
+			name: "triggers-out-of-order", what: "The number of a trigger is the time alone, so triggers of one microsecond have the same one.",
+			edits: []edit{{"triggers-in-order", after("number = now")}},
+			pkg:   "internal/backend/backendtest", test: "TestMiniredis",
+		},
+		{
+			name: "older-trigger-runs", what: "A trigger counts as the newest although a newer one was noted.",
+			edits: []edit{{"newest-of-all", value("succeeded >= number")}},
+			pkg:   "internal/backend/backendtest", test: "TestMiniredis",
+		},
+		{
+			name: "success-forgotten", what: "The success of a newer trigger is not recorded, so an older one runs after it.",
+			edits: []edit{{"success-is-remembered", skip()}},
+			pkg:   "internal/backend/backendtest", test: "TestMiniredis",
+		},
+		{
+			name: "ended-trigger-forgotten", what: "A trigger that has ended is forgotten, and its task is the newest if it is delivered again.",
+			edits: []edit{{"end-is-remembered", stmt("call('ZREM', triggers, entry)")}},
+			pkg:   "internal/backend/backendtest", test: "TestMiniredis",
+		},
+		{
+			name: "ended-trigger-begins-again", what: "A retry of a trigger that has ended becomes a new trigger.",
+			edits: []edit{{"ended-stays-ended", never()}},
+			pkg:   "internal/backend/backendtest", test: "TestMiniredis",
+		},
+		{
+			name: "another-trigger-ends", what: "A late duplicate of the end of a trigger ends another one of the same task.",
+			edits: []edit{{"trigger-of-this-task", value("flag == '1' and score(entry)")}},
+			pkg:   "internal/backend/backendtest", test: "TestMiniredis",
+		},
+		{
+			name: "open-triggers-forgotten", what: "A success forgets the older triggers after an hour, which then run after it.",
+			edits: []edit{{"open-triggers-are-kept", stmt("call('PEXPIRE', triggers, hour / 1000)")}},
+			pkg:   "internal/backend/memory", test: "TestDifferentialFixed",
+		},
+		{
+			name: "newer-hold-revoked", what: "A revocation for a newer hold ends that one too.",
+			edits: []edit{{"revoke-older", stmt("if before > 0 then is_held = k.live and k.state == held end")}},
+			pkg:   "internal/backend/backendtest", test: "TestMiniredis",
+		},
+		{
 			name: "adopted-twice", what: "Any process can adopt a hold, also one that was adopted.",
 			edits: []edit{{"adopt-own-hold", operandNever(2)}},
 			pkg:   "internal/backend/backendtest", test: "TestMiniredis",

@@ -43,7 +43,7 @@ func (j *judge) compare(now int64, c *command, r, reply any, heard []rules.Notic
 	case *backend.CompleteRequest:
 		j.key, want, notices = rules.Complete(j.key, r, e)
 	case *backend.Key:
-		j.key, notices = rules.Revoke(j.key, c.id, e)
+		j.key, notices = rules.Revoke(j.key, c.id, 0, e)
 	case *backend.ClearRequest:
 		j.key, want, notices = rules.Clear(j.key, r, c.id, e)
 	case *backend.ParkRequest:
@@ -108,7 +108,7 @@ func (j *judge) kept(now int64, hash string, ttls map[string]int64) {
 	for _, part := range [...]struct {
 		name wire.KeyName
 		ends int64
-	}{{wire.Hash, k.Expires}, {wire.Queue, k.QueueExpires}, {wire.Shares, k.SharesExpires}, {wire.Parked, k.ParkedExpires}} {
+	}{{wire.Hash, k.Expires}, {wire.Queue, k.QueueExpires}, {wire.Shares, k.SharesExpires}, {wire.Parked, k.ParkedExpires}, {wire.Triggers, k.TriggersExpires}} {
 		ttl, stored := ttls[wire.Stored(hash, part.name)]
 		if stored {
 			n++

@@ -161,7 +161,7 @@ func (p *protocol) encode(c *command, r any) wire.Command {
 	case *backend.CompleteRequest:
 		return s.Complete(r)
 	case *backend.Key:
-		return s.Revoke(r, c.id, wire.RevokeStep{})
+		return s.Revoke(r, c.id, wire.RevokeStep{}, 0)
 	case *backend.ClearRequest:
 		return s.Clear(r, c.id)
 	case *backend.ParkRequest:
@@ -194,7 +194,7 @@ func (p *protocol) send(now int64, c *command, r any) (any, error) {
 		switch {
 		case wire.IsStep(v):
 		case c.op == revoke && more:
-			cmd = (&wire.Sender{Channels: channels}).Revoke(&p.key, c.id, step)
+			cmd = (&wire.Sender{Channels: channels}).Revoke(&p.key, c.id, step, 0)
 		default:
 			return decode(r, wire.Elements(v))
 		}

@@ -18,12 +18,12 @@ func operators() []rule {
 		fast("Revoke notifies the holder, which keeps the key", func(s *scene) {
 			s.a.listen()
 			r, _ := s.a.hold(&s.job)
-			s.check(s.b.Revoke(s.Context(), &s.job) == nil, "Revoke failed")
+			s.check(s.b.Revoke(s.Context(), &s.job, 0) == nil, "Revoke failed")
 			s.a.gets(backend.Notification{Event: backend.EventRevoked, Request: r.ID})
 			s.check(s.state(&s.job, backend.StateHeld).Revoked, "Revoked is false")
 		}),
 		fast("Revoke of a free key is no error", func(s *scene) {
-			s.check(s.b.Revoke(s.Context(), &s.job) == nil, "Revoke failed")
+			s.check(s.b.Revoke(s.Context(), &s.job, 0) == nil, "Revoke failed")
 			s.state(&s.job, backend.StateFree)
 		}),
 		fast("Clear refuses a held key", func(s *scene) {
@@ -181,7 +181,7 @@ func sharedOperators() []rule {
 			s.b.listen()
 			one, phase := s.a.hold(&s.job, reader)
 			two, _ := s.b.hold(&s.job, limited(3, 2))
-			s.check(s.c.Revoke(s.Context(), &s.job) == nil, "Revoke failed")
+			s.check(s.c.Revoke(s.Context(), &s.job, 0) == nil, "Revoke failed")
 			s.a.gets(backend.Notification{Event: backend.EventRevoked, Request: one.ID})
 			s.b.gets(backend.Notification{Event: backend.EventRevoked, Request: two.ID})
 			s.a.renew(backend.VerdictRevoked, renewal(one, long))
@@ -201,12 +201,12 @@ func sharedOperators() []rule {
 			end := ending(cooled, 0)
 			end.CoolUntil = time.Now().Add(time.Hour)
 			s.a.release(true, end)
-			s.check(s.c.Revoke(s.Context(), &s.job) == nil, "Revoke failed")
+			s.check(s.c.Revoke(s.Context(), &s.job, 0) == nil, "Revoke failed")
 			s.a.gets(backend.Notification{Event: backend.EventRevoked, Request: held.ID})
 			s.c.acquire(backend.OutcomeBusy, request(&s.job, limited(3, 1)))
 			s.a.release(true, ending(held, 0))
 			s.check(!s.weights(&s.job, 1).Revoked, "Revoked is true although no share is held")
-			s.check(s.c.Revoke(s.Context(), &s.job) == nil, "Revoke failed")
+			s.check(s.c.Revoke(s.Context(), &s.job, 0) == nil, "Revoke failed")
 			s.c.hold(&s.job, limited(3, 1))
 		}),
 		fast("a clear serves the waiters for whom an expired share leaves room", func(s *scene) {

@@ -86,7 +86,7 @@ func manyExpired() []rule {
 				waiting[r.ID] = true
 			}
 			failed := make(chan error, 1)
-			go func() { failed <- s.c.Revoke(s.Context(), &s.job) }()
+			go func() { failed <- s.c.Revoke(s.Context(), &s.job, 0) }()
 			for range rs {
 				n := <-s.a.notifications
 				if n.Event != backend.EventRevoked || !waiting[n.Request] {

@@ -85,6 +85,18 @@ func (r refusing) CallParkingLocker(ctx context.Context, k *backend.Key) (int, e
 	return n, err
 }
 
+func (r refusing) Order(ctx context.Context, q backend.TriggerRequest) (backend.TriggerReply, error) {
+	reply, err := r.Backend.Order(ctx, q)
+	r.see(err)
+	return reply, err
+}
+
+func (r refusing) Revoke(ctx context.Context, k *backend.Key, before int64) error {
+	err := r.Backend.Revoke(ctx, k, before)
+	r.see(err)
+	return err
+}
+
 // Listen reports one subscription when all three are up.
 func (r refusing) Listen(ctx context.Context, on func(backend.Notification)) {
 	up := 0
@@ -132,7 +144,7 @@ func TestQuorum(t *testing.T) {
 			return refusing{quorum.New(masters, quorum.NewServers([]string{"a", "b", "c"}, time.Hour, nil)), t, refused}
 		}}
 	})
-	for _, what := range []string{"once keys: use one Redis, or package sqlonce", "shares: use one Redis", "tickets: use one Redis", "parking: use one Redis"} {
+	for _, what := range []string{"once keys: use one Redis, or package sqlonce", "shares: use one Redis", "tickets: use one Redis", "parking: use one Redis", "the order of triggers: use one Redis"} {
 		text := "lockcore: unsupported on a majority of servers: " + what
 		if refused[text] == 0 {
 			t.Errorf("no case is refused with %q", text)

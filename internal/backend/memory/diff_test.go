@@ -45,6 +45,7 @@ type compared struct {
 	now     int64
 	lastID  string
 	marked  int64           // when parked entries were marked
+	numbers []int64         // of triggers, the latest last
 	made    int             // number of ids
 	done    int             // number of steps of the clock
 	past    [][]sentRequest // recent requests, by key
@@ -136,6 +137,7 @@ var kinds = []struct {
 	{7, (*compared).park},
 	{5, (*compared).unpark},
 	{2, (*compared).callParkingLocker},
+	{9, (*compared).trigger},
 	{4, (*compared).drop}, // makes plain holds possible again
 }
 
@@ -418,6 +420,37 @@ func (c *compared) callParkingLocker(key int) {
 	}, sender("").CallParkingLocker(k))
 }
 
+// trigger notes, ends or reads triggers of a few tasks. Some requests are late, or name the number of
+// another trigger.
+func (c *compared) trigger(key int) {
+	r := backend.TriggerRequest{
+		Key: &c.keys[key], Op: backend.TriggerNote, Entry: pick(c, []string{"/q/1", "/q/2", "/q/3", "/q/4", "a/q/1", "/\xff/\x00"}), Fresh: c.chance(60),
+		Keep: pick(c, c.timing.parkings), Most: 3 + c.rnd.IntN(6),
+	}
+	if c.chance(60) && len(c.numbers) > 0 {
+		r.Op = pick(c, []backend.TriggerOp{backend.TriggerRead, backend.TriggerDone, backend.TriggerDone, backend.TriggerDone, backend.TriggerDrop, backend.TriggerDrop})
+		r.Fresh, r.Ends = false, r.Op != backend.TriggerRead && c.chance(80)
+		r.Number = pick(c, c.numbers)
+		if st := c.space.Look(c.keys[key].Stored[0]); c.chance(60) && st.Triggers[r.Entry] > 0 {
+			r.Number = st.Triggers[r.Entry]
+		}
+		if c.chance(10) {
+			r.Entry = ""
+		}
+	}
+	got := c.send(key, c.rnd.IntN(len(c.lockers)), func(b backend.Backend) (any, error) { return b.Order(c.t.Context(), r) }, func(list []any) (any, error) {
+		return wire.DecodeTrigger(r.Op, list)
+	}, sender("").Trigger(&r))
+	if reply, ok := got.(backend.TriggerReply); ok && reply.Number > 0 {
+		if c.numbers = append(c.numbers, reply.Number); len(c.numbers) > 6 {
+			c.numbers = slices.Delete(c.numbers, 0, 1)
+		}
+	}
+	if c.chance(20) { // at the same time
+		c.trigger(key)
+	}
+}
+
 func (c *compared) inspect(key int) {
 	part := backend.RecordPart(c.rnd.IntN(3))
 	k := &c.keys[key]
@@ -430,7 +463,15 @@ func (c *compared) revoke(key int) {
 	if c.peers != nil || c.lastID == "" || c.chance(70) {
 		c.lastID = c.id()
 	}
-	c.send(key, 0, func(b backend.Backend) (any, error) { return nil, b.Revoke(c.t.Context(), &c.keys[key]) }, ignored, sender("").Revoke(&c.keys[key], c.lastID, wire.RevokeStep{}))
+	before := int64(0)
+	if c.chance(50) {
+		if before = c.now; c.chance(60) {
+			before, _ = strconv.ParseInt(c.space.Look(c.keys[key].Stored[0]).Fields["t"], 10, 64)
+			before += int64(c.rnd.IntN(2))
+		}
+	}
+	c.send(key, 0, func(b backend.Backend) (any, error) { return nil, b.Revoke(c.t.Context(), &c.keys[key], before) }, ignored,
+		sender("").Revoke(&c.keys[key], c.lastID, wire.RevokeStep{}, before))
 }
 
 func (c *compared) clear(key int) {
@@ -530,7 +571,7 @@ func (c *compared) send(key, by int, do func(backend.Backend) (any, error), read
 			if more = wire.IsStep(want); cmd.Script == wire.Revoke {
 				var step wire.RevokeStep
 				_, step, more = wire.DecodeRevoke(wire.Elements(want))
-				cmd = sender("").Revoke(&k, c.lastID, step)
+				cmd = sender("").Revoke(&k, c.lastID, step, 0)
 			}
 		}
 		if serverErr == nil {
@@ -566,6 +607,8 @@ func outcome(got any) string {
 		return fmt.Sprint(" ", r.Outcome)
 	case backend.ParkReply:
 		return fmt.Sprint(" ", r.Outcome)
+	case backend.TriggerReply:
+		return fmt.Sprint(" ", r.Outcome, r.Older)
 	case backend.UnparkReply:
 		return fmt.Sprint(" ", r.Removed > 0, len(r.Wake), r.Count > 0)
 	case nil:
@@ -669,6 +712,8 @@ func (c *compared) compareStored(k backend.Key, want memory.Stored) {
 		c.differ("TTLs of %s: memory %d and %d, server %d and %d", k.Name, got.TTL, got.QueueTTL, want.TTL, want.QueueTTL)
 	case !maps.Equal(got.Parked, want.Parked) || !c.near(got.ParkedTTL, want.ParkedTTL):
 		c.differ("parked entries of %s: memory %v for %d, server %v for %d", k.Name, got.Parked, got.ParkedTTL, want.Parked, want.ParkedTTL)
+	case !maps.Equal(got.Triggers, want.Triggers) || !c.near(got.TriggersTTL, want.TriggersTTL):
+		c.differ("triggers of %s: memory %v for %d, server %v for %d", k.Name, got.Triggers, got.TriggersTTL, want.Triggers, want.TriggersTTL)
 	case !maps.Equal(got.Woken, want.Woken) || len(want.Woken) > 0 && want.WokenTTL <= 0:
 		c.differ("woken entries of %s: memory %v, server %v for %d", k.Name, got.Woken, want.Woken, want.WokenTTL)
 	}

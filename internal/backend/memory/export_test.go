@@ -66,6 +66,9 @@ type Stored struct {
 	Parked              map[string]int64 // entries, and the time when each was first parked
 	Woken               map[string]int64 // entries, and the time when each was marked
 	ParkedTTL, WokenTTL int64            // in µs; 0: none. Memory keeps a mark as long as its entry
+
+	Triggers    map[string]int64 // entries, = and <, and their scores
+	TriggersTTL int64            // in µs; 0: none
 }
 
 // Look returns the stored data of a key.
@@ -94,7 +97,9 @@ func (s *Space) Look(stored string) Stored {
 	num("t", k.Token)
 	num("f", k.Used)
 	num("n", k.Attempts)
-	set("v", flag(k.Revoked))
+	if set("v", flag(k.Revoked)); k.Replaced {
+		set("v", "2")
+	}
 	set("a", flag(k.Abandoned))
 	set("g", k.Fingerprint)
 	set("r", string(k.Record))
@@ -123,6 +128,18 @@ func (s *Space) Look(stored string) Stored {
 	}
 	if k.ParkedExpires > 0 {
 		out.ParkedTTL = k.ParkedExpires - now
+	}
+	out.Triggers = map[string]int64{}
+	for _, t := range k.Triggers {
+		out.Triggers[t.Entry] = t.Score
+	}
+	for member, score := range map[string]int64{"=": k.Succeeded, "<": k.Uncovered} {
+		if score != 0 {
+			out.Triggers[member] = score
+		}
+	}
+	if k.TriggersExpires > 0 {
+		out.TriggersTTL = k.TriggersExpires - now
 	}
 	for _, w := range k.Queue {
 		out.Queue = append(out.Queue, w.Locker+rules.ShareText(w.Request, w.Share))
@@ -163,6 +180,9 @@ func (s *Space) Shift(d int64) {
 		if k.SharesExpires > 0 {
 			k.SharesExpires += d
 		}
+		if k.TriggersExpires > 0 {
+			k.TriggersExpires += d
+		}
 		k.Parked = slices.Clone(k.Parked)
 		for i := range k.Parked {
 			k.Parked[i].Woken = 0
@@ -171,7 +191,7 @@ func (s *Space) Shift(d int64) {
 	}
 }
 
-// Remove deletes a key, its queue and its parked entries.
+// Remove deletes a key, its queue, its parked entries and its triggers.
 func (s *Space) Remove(stored string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

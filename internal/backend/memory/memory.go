@@ -226,12 +226,14 @@ func (b *Backend) Inspect(ctx context.Context, k *backend.Key, part backend.Reco
 }
 
 // Revoke implements backend.Backend.
-func (b *Backend) Revoke(ctx context.Context, k *backend.Key) error {
+func (b *Backend) Revoke(ctx context.Context, k *backend.Key, before int64) error {
 	if err := endOf(ctx); err != nil {
 		return err
 	}
 	id := b.space.newID()
-	return b.change(k, false, func(data rules.Key, e rules.Env) (rules.Key, []rules.Notice) { return rules.Revoke(data, id, e) })
+	return b.change(k, false, func(data rules.Key, e rules.Env) (rules.Key, []rules.Notice) {
+		return rules.Revoke(data, id, before, e)
+	})
 }
 
 // Clear implements backend.Backend.
@@ -286,6 +288,21 @@ func (b *Backend) Unpark(ctx context.Context, r backend.UnparkRequest) (reply ba
 		k, reply = rules.Unpark(k, &r, e)
 		return k, nil
 	})
+	return reply, err
+}
+
+// Order implements backend.Backend. If the Space is full it returns an error.
+func (b *Backend) Order(ctx context.Context, r backend.TriggerRequest) (reply backend.TriggerReply, err error) {
+	if err := endOf(ctx); err != nil {
+		return reply, err
+	}
+	err = b.change(r.Key, r.Op == backend.TriggerNote, func(k rules.Key, e rules.Env) (rules.Key, []rules.Notice) {
+		k, reply = rules.Order(k, &r, e)
+		return k, nil
+	})
+	if err != nil {
+		reply = backend.TriggerReply{}
+	}
 	return reply, err
 }
 

@@ -23,6 +23,7 @@ const (
 	shareBytes   = 160 // of a share without its texts
 	idBytes      = 48  // of an ended id
 	parkedBytes  = 64  // of a parked entry without its text
+	triggerBytes = 24  // of a trigger without its text
 	duePerCall   = 8   // maximum number of keys whose expired data one command removes
 )
 
@@ -49,9 +50,9 @@ type entry struct {
 	index int           // in the heap
 }
 
-// NewSpace returns an empty Space. maxBytes bounds the estimated memory of keys, records, queues
-// and parked entries. It must be at least 1 KiB; 0 means 64 MiB. Acquire, Complete, Interim and
-// Park return an error if they would exceed it.
+// NewSpace returns an empty Space. maxBytes bounds the estimated memory of keys, records, queues,
+// triggers and parked entries. It must be at least 1 KiB; 0 means 64 MiB. Acquire, Complete, Interim, Park
+// and Order return an error if they would exceed it.
 func NewSpace(maxBytes int64) (*Space, error) {
 	if maxBytes == 0 {
 		maxBytes = defaultBytes
@@ -106,7 +107,7 @@ func (s *Space) full(k *backend.Key, more int64) error {
 func (s *Space) put(e *entry, data rules.Key, now rules.Instant) {
 	stored, known := e.of.Stored[0], e.bytes > 0
 	s.bytes -= e.bytes
-	if data.Empty() && len(data.Queue) == 0 && len(data.Parked) == 0 {
+	if data.Empty() && len(data.Queue) == 0 && len(data.Parked) == 0 && data.TriggersExpires == 0 {
 		if known {
 			delete(s.keys, stored)
 			heap.Remove(&s.due, e.index)
@@ -139,6 +140,9 @@ func size(of *backend.Key, k *rules.Key) int64 {
 	n := entryBytes + 3*len(of.Name) + len(k.Owner) + len(k.Locker) + len(k.Holder) + len(k.Fingerprint) + len(k.CompletedBy) + len(k.ParkingLocker)
 	for _, p := range k.Parked {
 		n += parkedBytes + len(p.Text)
+	}
+	for _, t := range k.Triggers {
+		n += triggerBytes + len(t.Entry)
 	}
 	for i := range k.Shares {
 		n += shareBytes + len(k.Shares[i].Holder)

@@ -16,8 +16,9 @@ func unsupported(what, instead string) error {
 }
 
 var (
-	errOnce    = unsupported("once keys", "one Redis, or package sqlonce")
-	errTickets = unsupported("tickets", "one Redis")
+	errOnce     = unsupported("once keys", "one Redis, or package sqlonce")
+	errTickets  = unsupported("tickets", "one Redis")
+	errTriggers = unsupported("the order of triggers", "one Redis")
 )
 
 // collect asks all masters, and returns the replies, or an error if no majority replied. It waits for
@@ -116,9 +117,13 @@ func (b *Backend) List(ctx context.Context, r backend.ListRequest) iter.Seq2[bac
 	}
 }
 
-// Revoke revokes the hold on a majority of the masters.
-func (b *Backend) Revoke(ctx context.Context, key *backend.Key) error {
-	_, err := collect(b, func(m Master) (struct{}, error) { return struct{}{}, m.Revoke(ctx, key) })
+// Revoke revokes the hold on a majority of the masters. With before it is not supported: only the
+// order of triggers needs it.
+func (b *Backend) Revoke(ctx context.Context, key *backend.Key, before int64) error {
+	if before > 0 {
+		return errTriggers
+	}
+	_, err := collect(b, func(m Master) (struct{}, error) { return struct{}{}, m.Revoke(ctx, key, 0) })
 	return err
 }
 
@@ -188,7 +193,7 @@ func (b *Backend) Listen(ctx context.Context, on func(backend.Notification)) {
 // NoRecords returns why there are no once keys.
 func (b *Backend) NoRecords() error { return errOnce }
 
-// Complete, Adopt, Interim, Park, Unpark and CallParkingLocker need one server.
+// Complete, Adopt, Interim, Park, Unpark, Order and CallParkingLocker need one server.
 
 // Complete is not supported: a record on a majority would be a replicated register.
 func (b *Backend) Complete(context.Context, backend.CompleteRequest) (backend.ReleaseReply, error) {
@@ -213,6 +218,11 @@ func (b *Backend) Park(context.Context, backend.ParkRequest) (backend.ParkReply,
 // Unpark is not supported.
 func (b *Backend) Unpark(context.Context, backend.UnparkRequest) (backend.UnparkReply, error) {
 	return backend.UnparkReply{}, unsupported("parking", "one Redis")
+}
+
+// Order is not supported.
+func (b *Backend) Order(context.Context, backend.TriggerRequest) (backend.TriggerReply, error) {
+	return backend.TriggerReply{}, errTriggers
 }
 
 // CallParkingLocker is not supported.

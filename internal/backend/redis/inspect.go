@@ -18,10 +18,10 @@ func (b *Backend) Inspect(ctx context.Context, key *backend.Key, part backend.Re
 }
 
 // Revoke sends revoke.lua, once for each step.
-func (b *Backend) Revoke(ctx context.Context, key *backend.Key) error {
+func (b *Backend) Revoke(ctx context.Context, key *backend.Key, before int64) error {
 	id, step := rand.Text(), wire.RevokeStep{}
 	for more := true; more; {
-		reply, _, err := b.send.insist(ctx, b.send.Ends, b.wire.Revoke(key, id, step))
+		reply, _, err := b.send.insist(ctx, b.send.Ends, b.wire.Revoke(key, id, step, before))
 		if err != nil {
 			return err
 		}

@@ -10,7 +10,7 @@ import (
 
 // layout is the version of the encoding of a key, and its first byte. Raise it with each change of
 // Key or of the order in which codec.key lists its fields.
-const layout = 1
+const layout = 2
 
 // Encode returns the data of a key as bytes. Equal data has equal bytes.
 func Encode(k Key) []byte {
@@ -56,7 +56,7 @@ func (c *codec) key(k *Key) {
 		return
 	}
 	k.State = State(state) //nolint:gosec // see above
-	for _, b := range []*bool{&k.Plain, &k.Revoked, &k.Abandoned} {
+	for _, b := range []*bool{&k.Plain, &k.Revoked, &k.Replaced, &k.Abandoned} {
 		c.flag(b)
 	}
 	for _, s := range []*string{&k.Owner, &k.Locker, &k.Holder, &k.Fingerprint, &k.CompletedBy, &k.ParkingLocker, &k.Head} {
@@ -64,6 +64,7 @@ func (c *codec) key(k *Key) {
 	}
 	for _, n := range []*int64{
 		&k.End, &k.Length, &k.Token, &k.Used, &k.Attempts, &k.HeadSeen, &k.Expires, &k.SharesExpires, &k.QueueExpires, &k.ParkedExpires,
+		&k.Succeeded, &k.Uncovered, &k.TriggersExpires,
 	} {
 		c.long(n)
 	}
@@ -91,6 +92,10 @@ func (c *codec) key(k *Key) {
 		c.long(&p.Since)
 		c.text(&p.Text)
 		c.long(&p.Woken)
+	})
+	list(c, &k.Triggers, func(t *Trigger) {
+		c.text(&t.Entry)
+		c.long(&t.Score)
 	})
 }
 

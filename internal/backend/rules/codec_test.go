@@ -80,11 +80,11 @@ func TestDecodeRefuses(t *testing.T) {
 		{"nothing", "empty", nil},
 		{"another version", "layout version 9", append([]byte{9}, whole[1:]...)},
 		{"more bytes", "no valid end", append(bytes.Clone(whole), 0)},
-		{"an unknown state", "no valid state at byte 2 of 40", append([]byte{1, 12}, make([]byte, 38)...)},
-		{"a longer form of 0", "no valid number at byte 1 of 40", append([]byte{1, 0x80}, make([]byte, 38)...)},
-		{"a flag that is 2", "no valid flag at byte 3 of 40", append([]byte{1, 0, 4}, make([]byte, 37)...)},
-		{"a text of 2^40 bytes", "no valid text", append([]byte{1, 0, 0, 0, 0}, 0x80, 0x80, 0x80, 0x80, 0x80, 0x40)},
-		{"2^40 ended ids", "no valid number of elements", append(rules.Encode(rules.Key{})[:23], 0x80, 0x80, 0x80, 0x80, 0x80, 0x40)},
+		{"an unknown state", "no valid state at byte 2 of 40", append([]byte{2, 12}, make([]byte, 38)...)},
+		{"a longer form of 0", "no valid number at byte 1 of 40", append([]byte{2, 0x80}, make([]byte, 38)...)},
+		{"a flag that is 2", "no valid flag at byte 3 of 40", append([]byte{2, 0, 4}, make([]byte, 37)...)},
+		{"a text of 2^40 bytes", "no valid text", append([]byte{2, 0, 0, 0, 0, 0}, 0x80, 0x80, 0x80, 0x80, 0x80, 0x40)},
+		{"2^40 ended ids", "no valid number of elements", append(rules.Encode(rules.Key{})[:27], 0x80, 0x80, 0x80, 0x80, 0x80, 0x40)},
 	} {
 		if k, err := rules.Decode(tt.b); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: decoded %+v, error %v, want one with %q", tt.name, k, err, tt.want)
@@ -95,11 +95,12 @@ func TestDecodeRefuses(t *testing.T) {
 // stored is a key with all fields.
 var stored = rules.Key{
 	Plain: true, State: rules.Shared, Owner: "owner", Locker: "locker", End: 1_700_000_000_000_001, Length: 2, Holder: "holder", Token: 3, Used: 4, Attempts: 5,
-	Revoked: true, Abandoned: true, Fingerprint: "fingerprint", Record: []byte("record"), CompletedBy: "by", Ended: []string{"e1", "e2"}, ParkingLocker: "waker",
+	Revoked: true, Replaced: true, Abandoned: true, Fingerprint: "fingerprint", Record: []byte("record"), CompletedBy: "by", Ended: []string{"e1", "e2"}, ParkingLocker: "waker",
 	Shares:        []rules.Share{{ID: "s1", Share: backend.Share{Limit: 7, Weight: 6}, Cooling: true, End: 8, Since: 9, Locker: "l1", Holder: "h1"}},
 	SharesExpires: 10, Head: "head", HeadSeen: 11, Expires: 12, QueueExpires: 13, ParkedExpires: 14,
-	Queue:  []rules.Waiter{{Since: -15, Locker: "l2", Request: "r2", Share: backend.Share{Limit: 17, Weight: 16}}},
-	Parked: []rules.ParkedEntry{{Since: 18, Text: "p1", Woken: 19}, {Text: "p2"}},
+	Queue:    []rules.Waiter{{Since: -15, Locker: "l2", Request: "r2", Share: backend.Share{Limit: 17, Weight: 16}}},
+	Parked:   []rules.ParkedEntry{{Since: 18, Text: "p1", Woken: 19}, {Text: "p2"}},
+	Triggers: []rules.Trigger{{Entry: "a/b", Score: 20}}, Succeeded: 21, Uncovered: 22, TriggersExpires: 23,
 }
 
 // TestGolden decodes a key that an earlier build has stored. If it fails, raise layout, and run the
@@ -168,7 +169,11 @@ func useKey(k rules.Key) {
 				rules.Adopt(k, &backend.AdoptRequest{Key: of, From: id, ID: "adopter", Lease: time.Second}, e)
 				rules.Interim(k, &backend.InterimRequest{Key: of, ID: id, Attempt: int(k.Attempts)}, e)
 				rules.Inspect(k, backend.KindOnce, backend.RecordHead, e)
-				rules.Revoke(k, "operator", e)
+				rules.Revoke(k, "operator", 0, e)
+				rules.Revoke(k, "operator", k.Token+1, e)
+				for op := range backend.TriggerDrop + 1 {
+					rules.Order(k, &backend.TriggerRequest{Key: of, Op: op, Entry: "a/b", Number: 7, Ends: true, Fresh: true, Most: 2}, e)
+				}
 				rules.Clear(k, &backend.ClearRequest{Key: of}, "operator", e)
 				rules.ForceClear(k, &backend.ForceClearRequest{Key: of, Token: k.Token, Locker: k.Locker}, "operator", e)
 				rules.Park(k, &backend.ParkRequest{Key: of, Entry: "entry", Most: 9, Keep: time.Minute}, e)

@@ -39,6 +39,7 @@ type Key struct {
 	Used          int64    // f: greatest token used, if it is not Token
 	Attempts      int64    // n: number of runs of a once key
 	Revoked       bool     // v: the hold is revoked
+	Replaced      bool     // v: it was revoked for a newer one
 	Abandoned     bool     // a: a hold was abandoned, and no run has ended since
 	Fingerprint   string   // g
 	Record        []byte   // r: of a done key; of a held key, the interim answer
@@ -57,6 +58,11 @@ type Key struct {
 
 	Parked        []ParkedEntry // by their first parking
 	ParkedExpires Instant       // 0 without entries
+
+	Triggers        []Trigger // by score
+	Succeeded       int64     // =: the greatest number of a success
+	Uncovered       int64     // <: the number of the first trigger that no success covers
+	TriggersExpires Instant   // 0 without triggers
 }
 
 // Waiter is a process in the remote queue of a key.
@@ -109,7 +115,8 @@ func (k *Key) extend(lease Span, now Instant) {
 
 // free ends the state of a key. A key without data then has no TTL.
 func (k *Key) free() {
-	k.State, k.Owner, k.Locker, k.End, k.Length, k.Revoked, k.Record = Free, "", "", 0, 0, false, nil
+	k.State, k.Owner, k.Locker, k.End, k.Length, k.Record = Free, "", "", 0, 0, nil
+	k.Revoked, k.Replaced = false, false
 	if k.Empty() {
 		k.Expires = 0
 	}
@@ -123,9 +130,12 @@ func (k *Key) unfold(now Instant) {
 	}
 }
 
-// forget removes the data of the key, but neither its queue nor its parked entries.
+// forget removes the data of the key, but neither its queue nor its parked entries and triggers.
 func (k *Key) forget() {
-	*k = Key{Queue: k.Queue, QueueExpires: k.QueueExpires, Parked: k.Parked, ParkedExpires: k.ParkedExpires}
+	*k = Key{
+		Queue: k.Queue, QueueExpires: k.QueueExpires, Parked: k.Parked, ParkedExpires: k.ParkedExpires,
+		Triggers: k.Triggers, Succeeded: k.Succeeded, Uncovered: k.Uncovered, TriggersExpires: k.TriggersExpires,
+	}
 }
 
 // Empty reports whether the key has no data.
@@ -165,7 +175,7 @@ func (k *Key) recordPart(part backend.RecordPart) []byte {
 }
 
 // Expire removes data that has expired: all of it, the record alone, the queue, the parked entries,
-// or the shares.
+// the triggers, or the shares.
 func (k *Key) Expire(now Instant) {
 	if k.Expires <= now {
 		k.forget()
@@ -175,6 +185,9 @@ func (k *Key) Expire(now Instant) {
 	}
 	if k.ParkedExpires <= now {
 		k.Parked, k.ParkedExpires = nil, 0
+	}
+	if k.TriggersExpires <= now {
+		k.Triggers, k.Succeeded, k.Uncovered, k.TriggersExpires = nil, 0, 0, 0
 	}
 	if k.SharesExpires <= now {
 		k.Shares, k.SharesExpires = nil, 0
@@ -186,8 +199,9 @@ func (k *Key) Expire(now Instant) {
 
 // NextEnd returns the first time after now at which Expire removes something of k.
 func (k *Key) NextEnd(now Instant) Instant {
-	next := max(k.Expires, k.QueueExpires, k.ParkedExpires)
-	for _, end := range []Instant{k.Expires, k.QueueExpires, k.ParkedExpires} {
+	ends := []Instant{k.Expires, k.QueueExpires, k.ParkedExpires, k.TriggersExpires}
+	next := slices.Max(ends)
+	for _, end := range ends {
 		if end > now {
 			next = min(next, end)
 		}

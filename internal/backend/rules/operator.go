@@ -65,10 +65,20 @@ func Inspect(k Key, kind backend.Kind, part backend.RecordPart, e Env) (Key, bac
 // releases it or the lease expires. id names the revocation, so that a repeat does not revoke the
 // next hold. A repeat notifies the holders of revoked shares again, because a backend may notify
 // many holders in several steps.
-func Revoke(k Key, id string, e Env) (Key, []Notice) {
+//
+// With before only a hold of the key alone with a smaller token is revoked. Then id is not remembered:
+// the next hold has a greater token, and many revocations must not displace other ids.
+func Revoke(k Key, id string, before int64, e Env) (Key, []Notice) {
 	k.Expire(e.Now)
 	k.clampEnd(e.Now)
 	k.unfold(e.Now)
+	if before > 0 {
+		if k.State != Held || !k.live(e.Now) || k.Token >= before { //planted:rules-revoke-older
+			return k, nil
+		}
+		k.Revoked, k.Replaced = true, true
+		return k, k.revokedHold()
+	}
 	if slices.Contains(k.Ended, id) {
 		if k.State == Shared && k.Revoked {
 			return k, k.revokeShares(e.Now)
@@ -79,11 +89,15 @@ func Revoke(k Key, id string, e Env) (Key, []Notice) {
 	if !k.live(e.Now) || k.State != Held && !k.sharesHeld(e.Now) {
 		return k, nil
 	}
-	k.Revoked = true
+	k.Revoked, k.Replaced = true, false
 	if k.State == Shared {
 		return k, k.revokeShares(e.Now)
 	}
-	return k, []Notice{{k.Locker, backend.Notification{Event: backend.EventRevoked, Request: k.Owner}}}
+	return k, k.revokedHold()
+}
+
+func (k *Key) revokedHold() []Notice {
+	return []Notice{{k.Locker, backend.Notification{Event: backend.EventRevoked, Request: k.Owner}}}
 }
 
 // Clear frees a key that is not held, and forgets its record. It keeps the greatest token. id

@@ -101,7 +101,7 @@ func acquire(k Key, r *backend.AcquireRequest, e Env) (Key, backend.AcquireReply
 	}
 	k.grant(k.greatestToken(), r, e)
 	if died {
-		k.Abandoned, k.Revoked, k.Record = true, false, nil
+		k.Abandoned, k.Revoked, k.Replaced, k.Record = true, false, false, nil
 	}
 	k.Fingerprint = r.Fingerprint
 	if r.Queue {
@@ -171,6 +171,8 @@ func Renew(k Key, r *backend.RenewRequest, e Env) (Key, backend.Verdict) {
 	switch {
 	case !k.live(e.Now): //planted:rules-live-lease
 		return k, backend.VerdictLost
+	case k.Replaced:
+		return k, backend.VerdictReplaced
 	case k.Revoked:
 		return k, backend.VerdictRevoked
 	}

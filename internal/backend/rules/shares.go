@@ -273,7 +273,7 @@ func (k *Key) tell(first Waiter, isNew bool, freed string, now Instant) []Notice
 func (k *Key) openPhase(id string, now Instant) {
 	token := max(k.greatestToken()+1, now) //planted:rules-phase-token
 	k.Abandoned = k.Abandoned || k.State == Held
-	k.State, k.Owner, k.Locker, k.Holder, k.End, k.Length, k.Revoked = Shared, id, "", "", 0, 0, false
+	k.State, k.Owner, k.Locker, k.Holder, k.End, k.Length, k.Revoked, k.Replaced = Shared, id, "", "", 0, 0, false, false
 	k.Token, k.Shares = token, nil
 }
 
@@ -360,7 +360,7 @@ func (k *Key) sweep(now Instant) (swept, closed bool) {
 // handler.
 func (k *Key) endRevocation() {
 	if k.State == Shared && k.HeldWeights() == 0 {
-		k.Revoked = false
+		k.Revoked, k.Replaced = false, false
 	}
 }
 

@@ -61,7 +61,7 @@ if state then ends = clamp(hash, ends, length, now) end
 local live = state and ends > now
 abandoned = abandoned == '1'
 if state == held and owner == request then -- planted:same-request
-  if not live or call('HGET', hash, 'v') == '1' then return {5} end -- an expired or revoked grant is never revived
+  if not live or call('HGET', hash, 'v') then return {5} end -- an expired or revoked grant is never revived
   -- The reply was lost, or this command is a late duplicate. Return the same grant again, and never
   -- shorten it.
   if now + lease > ends then call('HSET', hash, 'x', now + lease, 'd', lease) end

@@ -1,7 +1,7 @@
 -- renew.lua: extend leases.
 -- KEYS = up to 100 hashes. For each hash: grant_id · lease µs · retention_ms of an abandoned hold ·
 --   handed_off: '' or "token holder-text" of the hold that the key was handed off to
--- Returns for each hash 1 kept · 0 lost · 2 revoked, or a string if the key cannot be read: the
+-- Returns for each hash 1 kept · 0 lost · 2 revoked · 3 revoked for a newer hold, or a string if the key cannot be read: the
 -- name of the field that is not a number, or the error of the server. Such a key is not changed,
 -- and does not end the script for the others. An expired lease is never revived, and no lease is
 -- made shorter.
@@ -34,7 +34,7 @@ local function renew(key, grant_id, lease, retention_ms, handed_off)
   if not length or not (length >= 0) then return 'd' end
   if state == held and owner == grant_id then ends = clamp(key, ends, length, now) end
   if state ~= held or owner ~= grant_id or ends <= now then return 0 end -- planted:renewal-of-own-lease
-  if revoked == '1' then return 2 end
+  if revoked == '1' then return 2 elseif revoked == '2' then return 3 end
   call('PEXPIRE', key, retention_ms) -- first, because a script may continue at maxmemory if its first write needs no memory
   if now + lease > ends then call('HSET', key, 'x', now + lease, 'd', lease) end -- planted:renewal-never-shortens
   -- The last renewal is always length before the end, see force_clear.lua.

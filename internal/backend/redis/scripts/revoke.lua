@@ -1,6 +1,7 @@
 -- revoke.lua: mark a hold, or all shares of a key, as revoked.
 -- channels: their prefix · id of this revocation · from, skip: '' and 0, or the elements of the
---   reply that asks for another step
+--   reply that asks for another step · before: 0, or revoke only a hold of the key alone whose
+--   token is smaller, for a newer one
 -- Returns 1 revoked, now or by an earlier copy · {1, end µs, number} revoked, and not all holders
 --   are notified: of the shares with this end, this number · 0 not held
 -- The script does not free the key, because the handler may still run. But the hold can no longer
@@ -16,16 +17,17 @@
 -- include parts/queue.lua
 -- include parts/share_member.lua
 local hash, shares = unpack(KEYS)
-local channels, id, from, skip = unpack(ARGV)
+local channels, id, from, skip, before = unpack(ARGV)
 local k = load(hash)
-skip = tonumber(skip)
+skip, before = tonumber(skip), tonumber(before)
 if from == '' then
   from = string.format('(%.0f', k.now)
-  if string.find(k.ended, id, 1, true) then -- a repeat: the key may have another holder now
+  if before == 0 and string.find(k.ended, id, 1, true) then -- a repeat: the key may have another holder now
     return k.state == shared and k.revoked and {1, from, 0} or 1
   end
   if k.bad == 'x' or k.bad == 'd' then return {err = 'BADFIELD ' .. k.bad} end
   local is_held = k.live and (k.state == held or k.state == shared)
+  if before > 0 then is_held = k.live and k.state == held and k.token < before end -- planted:revoke-older
   if is_held and k.state == shared then
     -- A share is held if u cannot be read, or if more shares have expired. Then the command that
     -- removes the expired shares ends the revocation.
@@ -39,9 +41,11 @@ if from == '' then
   if is_held then
     k.revoked = true
     call('HDEL', hash, 'v') -- first, see key.lua
-    call('HSET', hash, 'v', '1') -- planted:revoked
+    call('HSET', hash, 'v', before > 0 and '2' or '1') -- planted:revoked
   end
-  remember(hash, k.ended, id) -- otherwise a late duplicate would revoke the next hold
+  -- Otherwise a late duplicate would revoke the next hold. That has a token above before, and many
+  -- revocations must not displace other ids.
+  if before == 0 then remember(hash, k.ended, id) end
   if not is_held then return 0 end
   if k.state == held then call('PUBLISH', channels .. k.locker, 'v' .. k.owner) end
 end

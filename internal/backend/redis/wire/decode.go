@@ -134,6 +134,8 @@ func verdictOf(n int64) backend.Verdict {
 		return backend.VerdictKept
 	case 2:
 		return backend.VerdictRevoked
+	case 3:
+		return backend.VerdictReplaced
 	}
 	return backend.VerdictLost
 }
@@ -193,6 +195,36 @@ func DecodePark(reply []any) (backend.ParkReply, error) {
 	return backend.ParkReply{
 		Outcome: backend.Parked, Before: count(reply, 1), Count: count(reply, 2), Age: span(reply, 3), Oldest: span(reply, 4),
 	}, nil
+}
+
+// DecodeTrigger decodes a reply of trigger.lua to a request.
+func DecodeTrigger(op backend.TriggerOp, reply []any) (t backend.TriggerReply, err error) {
+	outcome, err := number(reply, 0)
+	switch {
+	case err != nil:
+		return t, err
+	case outcome == 0:
+		return t, nil
+	case outcome == 2:
+		return backend.TriggerReply{Outcome: backend.TriggerAgain, Wait: span(reply, 1)}, nil
+	}
+	t.Outcome = backend.TriggerNewest
+	switch op {
+	case backend.TriggerRead:
+		if t.Succeeded, err = number(reply, 1); err == nil {
+			t.Now, err = number(reply, 2)
+		}
+	case backend.TriggerNote:
+		var n [3]int64
+		for i := range n {
+			if n[i], err = number(reply, i+1); err != nil {
+				return backend.TriggerReply{}, err
+			}
+		}
+		t.Number, t.First, t.Now, t.Older = n[0], n[1], n[2], count(reply, 4)
+	case backend.TriggerDone, backend.TriggerDrop:
+	}
+	return t, err
 }
 
 // DecodeUnpark decodes a reply of unpark.lua.

@@ -47,6 +47,8 @@ func Stored(hash string, name KeyName) string {
 		return hash + ":p"
 	case Woken:
 		return hash + ":w"
+	case Triggers:
+		return hash + ":t"
 	default:
 		return hash
 	}

@@ -61,8 +61,8 @@ func kinds() *rapid.Generator[backend.Kind] {
 func checkKeys(t rapid.TB, prefix string, kind backend.Kind, key string) {
 	k := wire.StoredNames(prefix, kind, key)
 	tag := wire.Escape(key)
-	parked, woken := wire.Stored(k[0], wire.Parked), wire.Stored(k[0], wire.Woken)
-	for _, name := range []string{k[0], k[1], parked, woken} {
+	parked, woken, triggers := wire.Stored(k[0], wire.Parked), wire.Stored(k[0], wire.Woken), wire.Stored(k[0], wire.Triggers)
+	for _, name := range []string{k[0], k[1], parked, woken, triggers} {
 		if !strings.Contains(name, "{"+tag+"}") || strings.Count(name, "{") != 1 || strings.Count(name, "}") != 1 {
 			t.Fatalf("%q: the hash tag of %q is not the whole escaped key", key, name)
 		}
@@ -96,9 +96,9 @@ func TestKeyInjective(t *testing.T) {
 		all := map[string]bool{}
 		for _, k := range [][2]string{wire.StoredNames("p", ka, a), wire.StoredNames("p", kb, b)} {
 			parked, woken := wire.Stored(k[0], wire.Parked), wire.Stored(k[0], wire.Woken)
-			all[k[0]], all[k[1]], all[parked], all[woken] = true, true, true, true
+			all[k[0]], all[k[1]], all[parked], all[woken], all[wire.Stored(k[0], wire.Triggers)] = true, true, true, true, true
 		}
-		if len(all) != 8 {
+		if len(all) != 10 {
 			t.Fatalf("%d %q and %d %q share a name in Redis: %v", ka, a, kb, b, all)
 		}
 	})

@@ -38,11 +38,12 @@ type KeyName uint8
 
 // The kinds of stored keys.
 const (
-	Hash   KeyName = iota // the data of a key
-	Queue                 // its remote queue
-	Shares                // its shares
-	Parked                // its parked entries
-	Woken                 // its woken entries
+	Hash     KeyName = iota // the data of a key
+	Queue                   // its remote queue
+	Shares                  // its shares
+	Parked                  // its parked entries
+	Woken                   // its woken entries
+	Triggers                // its triggers
 )
 
 // all has the scripts in the order of table.go.

@@ -173,19 +173,19 @@ func (s *Sender) Interim(r *backend.InterimRequest) Command {
 }
 
 // Revoke revokes a hold or all shares.
-var Revoke = script("revoke", []KeyName{Hash, Shares}, "channels", "id", "from", "skip")
+var Revoke = script("revoke", []KeyName{Hash, Shares}, "channels", "id", "from", "skip", "before")
 
 // RevokeStep is a step of a revocation: how far the notification of the holders of shares got. The
 // zero value is the first step.
 type RevokeStep struct{ from, skip any }
 
-// Revoke revokes a hold or all shares. id is the same in each step and each repeat, so that none of
-// them revokes the next hold.
-func (s *Sender) Revoke(k *backend.Key, id string, step RevokeStep) Command {
+// Revoke revokes a hold or all shares, or with before a hold with a smaller token. id is the same in
+// each step and each repeat, so that none of them revokes the next hold.
+func (s *Sender) Revoke(k *backend.Key, id string, step RevokeStep, before int64) Command {
 	if step.from == nil {
 		step = RevokeStep{"", 0}
 	}
-	return Revoke.command(k, s.Channels, id, step.from, step.skip)
+	return Revoke.command(k, s.Channels, id, step.from, step.skip, before)
 }
 
 // Clear frees a key that is not held, see backend.ClearRequest.
@@ -247,6 +247,16 @@ var CallParkingLocker = script("call_parking_locker", []KeyName{Hash}, "channels
 // CallParkingLocker notifies the Locker that parked an entry most recently.
 func (s *Sender) CallParkingLocker(k *backend.Key) Command {
 	return CallParkingLocker.command(k, s.Channels, encodeWake(k))
+}
+
+// Trigger orders the triggers of a key, see backend.TriggerRequest.
+var Trigger = script("trigger", []KeyName{Triggers}, "op", "entry", "own", "flag", "keep_ms", "most").acked(0, "")
+
+var triggerOps = [...]string{backend.TriggerRead: "read", backend.TriggerNote: "note", backend.TriggerDone: "done", backend.TriggerDrop: "drop"}
+
+// Trigger orders the triggers of a key.
+func (*Sender) Trigger(r *backend.TriggerRequest) Command {
+	return Trigger.command(r.Key, triggerOps[r.Op], r.Entry, r.Number, *flag(r.Fresh || r.Ends), millis(r.Keep), r.Most)
 }
 
 // AcquireShare requests a share of a key.

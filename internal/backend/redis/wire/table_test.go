@@ -44,7 +44,8 @@ func commands() []wire.Command {
 		s.Complete(&backend.CompleteRequest{Key: once, ID: "ID", Token: 6, Record: []byte("record"), Keep: 7 * time.Second, Repeated: true}),
 		s.Adopt(&backend.AdoptRequest{Key: key, From: "FROM", ID: "ID", Holder: "holder", Lease: time.Second, Retention: 2 * time.Second}),
 		s.Interim(&backend.InterimRequest{Key: once, ID: "ID", Attempt: 8, Answer: []byte("answer")}),
-		s.Revoke(key, "OPERATION", wire.RevokeStep{}),
+		s.Revoke(key, "OPERATION", wire.RevokeStep{}, 14),
+		s.Trigger(&backend.TriggerRequest{Key: key, Op: backend.TriggerDone, Entry: "a/b", Number: 15, Ends: true, Keep: time.Hour, Most: 16}),
 		s.Clear(&backend.ClearRequest{Key: once, Condition: backend.ClearIfSame, Token: 6, Done: true}, "OPERATION"),
 		s.ForceClear(&backend.ForceClearRequest{Key: key, Token: 6, Locker: "HOLDER", Silent: 9 * time.Second}, "OPERATION"),
 		s.Inspect(key, backend.RecordHead),
@@ -80,7 +81,7 @@ var names = regexp.MustCompile(`(?m)^ *local ([a-z_, ]+) = unpack\((KEYS|ARGV)(?
 
 // TestNames checks that each script gives its keys and arguments the names of the table.
 func TestNames(t *testing.T) {
-	keys := []string{wire.Hash: "hash", wire.Queue: "queue", wire.Shares: "shares", wire.Parked: "parked", wire.Woken: "woken"}
+	keys := []string{wire.Hash: "hash", wire.Queue: "queue", wire.Shares: "shares", wire.Parked: "parked", wire.Woken: "woken", wire.Triggers: "triggers"}
 	for _, s := range wire.Scripts() {
 		want := map[string][]string{"ARGV": s.Args}
 		for _, k := range s.Keys {

@@ -14,7 +14,7 @@
 --     token + block - 1
 --   f used: greatest token used, if it is not token
 --   n attempts: number of runs of a once key
---   v revoked: the hold is revoked
+--   v revoked: 1 if the hold is revoked, 2 if it is revoked for a newer one
 --   a abandoned: a hold was abandoned, and no run has ended since
 --   g fingerprint
 --   r record of a done key; interim answer of a held key, see interim.lua
@@ -29,6 +29,7 @@
 -- request for a share has "/" limit "/" weight "/" after its id.
 -- Members of the set of parked entries: texts, by the time of their first parking.
 -- Members of the set of woken entries: the same texts, by the time at which they were marked.
+-- Members of the set of triggers: see trigger.lua.
 --
 -- Numbers are passed to commands as they are, because a command writes integers in full. The
 -- operator .. would write a large number as 1.79e+15. A script reads only the fields that it needs
