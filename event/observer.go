@@ -44,7 +44,8 @@ type Observer interface {
 	//   - RenewPass, GroupSent, CleanupFailed, ForceCleared, ServerFailed, ServerRecovered and
 	//     Misconfigured
 	//   - BadRecord, if a middleware reports it
-	//   - NoKey, ConflictLost, PayloadDiffers, TickAbandoned, Parked, Unparked and RerunSkipped
+	//   - NoKey, ConflictLost, PayloadDiffers, TickAbandoned, Parked, Unparked, Replaced and
+	//     RerunSkipped
 	Event(ctx context.Context, e Event)
 	// Traceparent returns the W3C trace context of ctx, or "". The backend stores at most 128 bytes
 	// of it with the hold, without control characters. So a waiter can link to the span of the

@@ -59,6 +59,10 @@ func TestQuorum(t *testing.T) {
 			"shares": func(fn func(context.Context) error) error {
 				return guard.Limited(t.Context(), locks, "s", lockcore.Limit{N: 2}, lockcore.Terms{}, fn)
 			},
+			"the order of triggers": func(fn func(context.Context) error) error {
+				_, err := guard.Latest(t.Context(), locks, "l", lockcore.Terms{}, fn)
+				return err
+			},
 			"shares: use one Redis": func(fn func(context.Context) error) error {
 				return guard.Shared(t.Context(), locks, "s", lockcore.Terms{}, fn)
 			},

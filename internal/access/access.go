@@ -35,8 +35,14 @@ type Locker struct {
 	HandleParked func(handle func(backend.Key, Parked)) context.Context
 	// Interim stores an interim answer of a once key. ctx carries the hold, which Ticket has ended. A call with WithInterim gets the answer until the run ends.
 	Interim func(ctx context.Context, key string, answer []byte) error
-	// NoRecords is the error of each Claim if the backend has no once keys.
-	NoRecords error
+	// Order orders the triggers of an exclusive key, with the errors of lockcore. It sets r.Key.
+	Order func(ctx context.Context, key string, r backend.TriggerRequest) (backend.TriggerReply, error)
+	// Replace ends the hold of an exclusive key with lockcore.ErrReplaced if its token is smaller
+	// than before.
+	Replace func(ctx context.Context, key string, before int64) error
+	// NoRecords is the error of each Claim if the backend has no once keys, and NoTriggers that of
+	// each Order if it orders no triggers.
+	NoRecords, NoTriggers error
 }
 
 // HoldKey is the key of the value of a ctx that carries a hold.

@@ -41,7 +41,7 @@ const (
 // TriggerReply is the reply to a TriggerRequest.
 type TriggerReply struct {
 	Outcome   TriggerOutcome
-	Number    int64         // TriggerNewest of a note: of the trigger
+	Number    int64         // of a note: of the trigger; 0 if it has ended
 	First     int64         // TriggerNewest of a note: number of the first trigger that no success covers
 	Now       int64         // TriggerNewest: the time in µs of the backend's clock
 	Succeeded int64         // TriggerRead: the greatest number of a success; 0: none

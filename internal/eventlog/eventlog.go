@@ -75,6 +75,8 @@ func (o *Log) Event(ctx context.Context, a *event.Acquisition, e event.Event) {
 	case event.Unparked:
 		o.write(ctx, &event.Acquisition{Kind: e.Kind, Name: e.Name, Key: e.Key}, slog.LevelDebug, "unparked",
 			slog.Duration("parked", e.Parked), slog.Int("tasks", e.Count), slog.Duration("oldest", e.Oldest))
+	case event.Replaced:
+		o.write(ctx, &event.Acquisition{Kind: event.KindExclusive, Name: e.Name, Key: e.Key}, slog.LevelDebug, "replaced")
 	case event.RerunSkipped:
 		o.write(ctx, &event.Acquisition{Kind: e.Kind, Name: e.Name, Key: e.Key}, slog.LevelWarn, "rerun skipped", slog.Duration("completed", e.Completed))
 	case event.CleanupFailed:

@@ -109,6 +109,10 @@ func (v *Delivery) Run(ctx context.Context, terms lockcore.Terms, acquire func(l
 		if v.last || try > parkTries {
 			return false, nil, err
 		}
+		if refused := v.Refused(); refused != nil {
+			v.leave(ctx)
+			return false, nil, refused
+		}
 		at, free := v.park(ctx, k, busy, try < parkTries)
 		if !free {
 			return false, at, err
@@ -139,6 +143,39 @@ func (v *Delivery) RanAlready(ctx context.Context) bool {
 		Name: v.name, Kind: event.Kind(v.keys[i].kind), Key: v.keys[i].name, Completed: time.Since(t.Completed),
 	})
 	return true
+}
+
+// ErrRefused is in the chain of the error of a task that the queue cannot delay.
+var ErrRefused = errors.New("parking: the queue cannot delay the task")
+
+// refusedError is the error of a task that the queue cannot delay.
+type refusedError struct{ why string }
+
+func (e *refusedError) Error() string { return e.why }
+func (e *refusedError) Is(target error) bool {
+	return target == ErrRefused || target == lockcore.ErrNotRun
+}
+
+// Refused returns an error if the queue cannot delay the task. It returns nil if the queue does not
+// reply.
+func (v *Delivery) Refused() error {
+	if v == nil {
+		return nil
+	}
+	if why := v.lookup().Refused; why != "" {
+		return &refusedError{why}
+	}
+	return nil
+}
+
+// Entry returns the text that names the task in the backend.
+func (v *Delivery) Entry() string { return v.entry }
+
+// WakeOthers wakes up to n parked tasks of the one key, although it is not free. They end without it.
+func (v *Delivery) WakeOthers(n int) {
+	if v != nil {
+		v.wake(v.keys[0], n, backend.UnparkReply{})
+	}
 }
 
 // lookup returns the task in its queue, or a zero Task if the queue does not reply within maxLook. A

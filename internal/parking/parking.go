@@ -50,6 +50,7 @@ type Task struct {
 	Completed time.Time // when it completed last; zero: never
 	Deadline  time.Time // of all its deliveries; zero: none
 	Problem   string    // if it is not empty, it is reported once as event.Misconfigured
+	Refused   string    // if it is not empty, the queue cannot delay the task, and why
 }
 
 // State is the state of a task in its queue.

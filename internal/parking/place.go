@@ -84,7 +84,14 @@ func (v *Delivery) comeBack(ctx context.Context, busy *lockcore.BusyError, befor
 	}
 	each := min(max(v.mean.value(), v.minHold), maxExtraDelay) / time.Duration(v.slots)
 	d += min(time.Duration(before)*each, maxExtraDelay)
-	d += rand.N(d/4 + 1)
+	return max(v.Before(ctx, d+rand.N(d/4+1)), time.Second)
+}
+
+// Before returns d, or less if the task must come back earlier because of its deadline.
+func (v *Delivery) Before(ctx context.Context, d time.Duration) time.Duration {
+	if v == nil {
+		return d
+	}
 	if end, ok := ctx.Deadline(); ok && d > v.until(end) {
 		// The deadline may be that of this delivery only. The ctx does not say so.
 		if t := v.Queue.Lookup(v.task); t.State != Unknown && t.State != Gone {
@@ -94,7 +101,7 @@ func (v *Delivery) comeBack(ctx context.Context, busy *lockcore.BusyError, befor
 			d = min(d, v.until(end))
 		}
 	}
-	return max(d, time.Second)
+	return d
 }
 
 // MaxMargin is the longest time between the end of a wait and the task's deadline.

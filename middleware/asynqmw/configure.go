@@ -21,6 +21,8 @@ import (
 //   - BaseContext carries a mark. If a middleware with [RetryLater] or [Drop] does not find it, the
 //     Observer gets event.Misconfigured, once for each middleware.
 //
+// A task that [Latest] postpones is treated like a busy key, with its own delay.
+//
 // If the handler itself got a *lockcore.BusyError from package guard and returned it, that is a
 // busy key too. Nothing changes for a conflict under [Fail]. On the last attempt asynq archives the
 // task, and ErrorHandler is called. All other errors of the guards are failures and use up a retry,
@@ -49,11 +51,14 @@ func configure(cfg asynq.Config, mark any) asynq.Config {
 	}
 	cfg.IsFailure = func(err error) bool {
 		_, busy := busyIn(err)
-		return !busy && isFailure(err) //planted:counted-as-failure
+		return !busy && !errors.As(err, new(*postponed)) && isFailure(err) //planted:counted-as-failure
 	}
 	cfg.RetryDelayFunc = func(n int, err error, t *asynq.Task) time.Duration {
 		if c, ok := errors.AsType[*conflict](err); ok && c.place != nil {
 			return c.place.Delay
+		}
+		if p, ok := errors.AsType[*postponed](err); ok {
+			return p.delay
 		}
 		if b, busy := busyIn(err); busy {
 			return jitter(b.RetryAfter())
@@ -84,7 +89,7 @@ func configured(ctx context.Context) bool {
 // under Drop.
 func harmless(ctx context.Context, err error) bool {
 	_, busy := busyIn(err)
-	return busy && (errors.Is(err, asynq.RevokeTask) || !lastAttempt(ctx))
+	return (busy || errors.As(err, new(*postponed))) && (errors.Is(err, asynq.RevokeTask) || !lastAttempt(ctx))
 }
 
 // jitter returns d ± 25 %, so that the tasks that found a key busy together do not come back

@@ -172,6 +172,9 @@ func (d *decorator) parkable(ctx context.Context, kind event.Kind, keys []string
 func (d *decorator) refused(ctx context.Context, name string, at *parking.Place, err error) error {
 	var b *lockcore.BusyError
 	if !errors.As(err, &b) {
+		if errors.Is(err, parking.ErrRefused) { // a retry would end in the group too
+			err = &archivedError{err, ""}
+		}
 		return guard.NoEffect(err)
 	}
 	if d.busy == Skip {

@@ -42,6 +42,8 @@ import (
 //   - A task of [ExclusiveAll] is parked on the key that is busy. When it is woken, another of its
 //     keys may be busy. Then it gives up its place on the first key, and the next task of that key
 //     is woken. So a task with several keys that are often busy may be parked several times.
+//   - A task with an asynq.Group is archived with an error instead of being parked, because asynq
+//     would add it to its group instead of delivering it again.
 //   - A key has at most 10,000 parked tasks. A further task is handled as without parking.
 //   - The TTL of asynq.Unique continues while a task is parked. Choose a TTL that is longer than
 //     the wait.
@@ -165,6 +167,9 @@ func (q queue) Lookup(task string) parking.Task {
 	}
 	t := parking.Task{
 		State: parking.Other, LastError: info.LastErr, Again: info.NextProcessAt, Kept: info.Retention > 0, Completed: info.CompletedAt, Deadline: info.Deadline,
+	}
+	if info.Group != "" {
+		t.Refused = fmt.Sprintf("asynqmw: the task has the Group %q, must have none: asynq would add it to that group instead of delivering it again", info.Group)
 	}
 	switch info.State {
 	case asynq.TaskStatePending:

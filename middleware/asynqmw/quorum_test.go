@@ -65,12 +65,15 @@ func TestQuorumExclusive(t *testing.T) {
 	}
 }
 
-// Once, Shared and Limited need one Redis: the task does not run, and its error says so.
+// Once, Latest, Shared and Limited need one Redis: the task does not run, and its error says so.
 func TestQuorumRefused(t *testing.T) {
 	t.Parallel()
 	for want, guard := range map[string]func(*lockcore.Locker) asynq.MiddlewareFunc{
 		"once keys: use one Redis, or package sqlonce": func(l *lockcore.Locker) asynq.MiddlewareFunc {
 			return asynqmw.Once(l, byPayload, asynqmw.OnceOptions{})
+		},
+		"the order of triggers: use one Redis": func(l *lockcore.Locker) asynq.MiddlewareFunc {
+			return asynqmw.Latest(l, byPayload, asynqmw.LatestOptions{})
 		},
 		"shares: use one Redis": func(l *lockcore.Locker) asynq.MiddlewareFunc {
 			return asynqmw.Shared(l, byPayload, asynqmw.ShareOptions{})

@@ -103,6 +103,16 @@ func above() []mistake {
 			pkg:   "internal/parking", test: "TestJobsOfAKeyAddUp",
 		},
 		{
+			name: "latest-runs-an-older-task", what: "A task that waited for its key runs without asking whether a newer one was delivered.",
+			edits: []edit{{"noted-under-the-key", never()}},
+			pkg:   "middleware/asynqmw", test: "TestLatestWaits",
+		},
+		{
+			name: "latest-runs-all", what: "Each call of guard.Latest that waits runs, although a run after it has covered its work.",
+			edits: []edit{{"latest-is-covered", value("false")}},
+			pkg:   "guard", test: "TestLatest",
+		},
+		{
 			name: "disconnect-ends-the-handler", what: "A client that disconnects cancels the handler in the middle of its effect.",
 			edits: []edit{{"gone-before-the-run", value("ctx.Err() != nil")}},
 			pkg:   "middleware/httpmw", test: "TestDisconnectDoesNotEndTheHandlerAndItsAnswerIsRecorded",

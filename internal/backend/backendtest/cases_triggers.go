@@ -63,7 +63,8 @@ func triggers() []rule {
 			s.check(again.Number == first.Number, "the number is %d, then %d", first.Number, again.Number)
 			second := s.note(backend.TriggerNewest, "/2", fresh)
 			s.check(second.Number > first.Number && second.First == first.Number && second.Older == 1, "the reply is %+v after %+v", second, first)
-			s.note(backend.TriggerOld, "/1")
+			old := s.note(backend.TriggerOld, "/1")
+			s.check(old.Number == first.Number, "the number is %d, want %d", old.Number, first.Number)
 			s.check(s.note(backend.TriggerNewest, "/2").Older == 0, "a later note reports older triggers")
 		}),
 		fast("numbers grow within a microsecond", func(s *scene) {

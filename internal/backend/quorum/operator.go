@@ -190,6 +190,9 @@ func (b *Backend) Listen(ctx context.Context, on func(backend.Notification)) {
 	wg.Wait()
 }
 
+// NoTriggers returns why no triggers are ordered.
+func (b *Backend) NoTriggers() error { return errTriggers }
+
 // NoRecords returns why there are no once keys.
 func (b *Backend) NoRecords() error { return errOnce }
 

@@ -83,7 +83,7 @@ func (k *Key) noteTrigger(r *backend.TriggerRequest, now Instant) (reply backend
 	}
 	k.TriggersExpires = now + wholeMillis(r.Keep)
 	if newest > number || k.Succeeded >= number {
-		return backend.TriggerReply{}
+		return backend.TriggerReply{Number: number}
 	}
 	if k.Uncovered == 0 {
 		k.Uncovered = number

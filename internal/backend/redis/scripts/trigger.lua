@@ -2,7 +2,7 @@
 -- op: read, note, done, drop · entry of the task, or '' · own: number of the trigger, of done and
 --   drop · flag: 1: of note, the task was never retried; of done and drop, the trigger ends · keep_ms:
 --   TTL while a trigger has not ended · most: members of the set
--- Returns {0} old · {1, number, first uncovered number, now, older triggers} newest · {2, µs} ask
+-- Returns {0, number} old · {0} old, and it has ended · {1, number, first uncovered number, now, older triggers} newest · {2, µs} ask
 -- again then; of read {1, number of the newest success, now}; of done and drop {1}
 -- or the error BADFIELD.
 --
@@ -56,7 +56,7 @@ if op == 'note' then
     older = open(1, '(' .. text(number), 64)
   end
   call('PEXPIRE', triggers, keep_ms)
-  if newest > number or succeeded >= number then return {0} end -- planted:newest-of-all
+  if newest > number or succeeded >= number then return {0, number} end -- planted:newest-of-all
   if not first then
     first = number
     call('ZADD', triggers, text(first), '<')

@@ -203,8 +203,11 @@ func DecodeTrigger(op backend.TriggerOp, reply []any) (t backend.TriggerReply, e
 	switch {
 	case err != nil:
 		return t, err
-	case outcome == 0:
+	case outcome == 0 && len(reply) == 1:
 		return t, nil
+	case outcome == 0:
+		t.Number, err = number(reply, 1)
+		return t, err
 	case outcome == 2:
 		return backend.TriggerReply{Outcome: backend.TriggerAgain, Wait: span(reply, 1)}, nil
 	}

@@ -1,0 +1,75 @@
+package guard
+
+import (
+	"cmp"
+	"context"
+	"errors"
+
+	"github.com/holdfast-go/holdfast/internal/access"
+	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/errtext"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// Latest runs fn alone, as [Exclusive] does. If a Latest of the key that began after this call has
+// succeeded, it returns false and nil instead. Of the calls that wait the oldest runs, so fn must
+// read the state, not carry it. If its process dies, the next one runs.
+//
+// A call succeeds when fn returns nil while it holds the key. If Redis does not reply then, the
+// success is not recorded, and the calls that wait run too. ran reports whether fn ran. The errors
+// are those of Exclusive, and lockcore.ErrUnsupported on a majority of servers. A call that waits
+// sends two commands more than Exclusive, and every run one more. Use asynqmw.Latest for tasks,
+// which complete before they have waited.
+func Latest(ctx context.Context, locks *lockcore.Locker, key string, t lockcore.Terms, fn func(context.Context) error) (ran bool, err error) {
+	if locks == nil || fn == nil {
+		return false, errtext.Prefix("guard: Latest: locks and fn must not be nil", lockcore.ErrNotRun)
+	}
+	if err := t.Validate(); err != nil {
+		return false, errtext.Wrap(lockcore.ErrNotRun, errtext.Prefix("guard: Latest", err))
+	}
+	hidden := access.Of(locks)
+	if hidden.NoTriggers != nil {
+		return false, hidden.NoTriggers
+	}
+	// began is not before the begin of this call, by the backend's clock; 0: the call has not waited.
+	// No run that began before it counts, also if the clock is set back, because the number of a
+	// success only grows.
+	var began int64
+	run := func(t lockcore.Terms) error {
+		return runHolding(ctx, "Latest", locks, key, lockcore.Limit{}, t, func(ctx context.Context) error {
+			if began > 0 {
+				switch last, err := hidden.Order(ctx, key, backend.TriggerRequest{Op: backend.TriggerRead}); {
+				case err != nil:
+					return err
+				case last.Succeeded > began: //planted:latest-is-covered
+					access.SkipMinHold(ctx)
+					return nil
+				}
+			}
+			ran = true
+			err := fn(ctx)
+			if h, held := access.HoldOf(ctx, key); err == nil && held {
+				// A token may be ahead of the clock by the block of the grant before.
+				done := backend.TriggerRequest{Op: backend.TriggerDone, Number: h.Token - backend.TokensPerGrant}
+				_, _ = hidden.Order(context.WithoutCancel(ctx), key, done) // without it more calls run
+			}
+			return err
+		})
+	}
+	once := t
+	once.Wait = lockcore.NoWait
+	err = run(once)
+	busy := errors.Is(err, lockcore.ErrBusy)
+	if ran || !busy && !errors.Is(err, lockcore.ErrUnavailable) || cmp.Or(t.Wait, locks.Terms().Wait) == lockcore.NoWait {
+		return ran, err
+	}
+	if busy {
+		last, err := hidden.Order(ctx, key, backend.TriggerRequest{Op: backend.TriggerRead})
+		if err != nil {
+			return false, err
+		}
+		began = max(last.Now, last.Succeeded)
+	}
+	err = run(t)
+	return ran, err
+}
