@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -61,6 +63,25 @@ func (w asynqWorker) enqueue(t *testing.T, kind, payload string) {
 	t.Helper()
 	if _, err := w.client.EnqueueContext(t.Context(), asynq.NewTask(kind, []byte(payload))); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// newest rebuilds the index of an account after a burst of changes, at most a minute after the first.
+func newest(locks *lockcore.Locker, rebuild asynq.Handler) asynq.Handler {
+	o := asynqmw.LatestOptions{Delay: 5 * time.Second, MaxDelay: time.Minute}
+	return asynqmw.Latest(locks, asynqmw.ByJSON("account", "/account_id"), o)(rebuild)
+}
+
+// A change is postponed, because another one may follow.
+func TestNewest(t *testing.T) {
+	w := newAsynqWorker(t)
+	h := newest(w.locks, asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+		t.Error("it runs at once")
+		return nil
+	}))
+	err := h.ProcessTask(t.Context(), asynq.NewTask("rebuild", []byte(`{"account_id": 42}`)))
+	if !errors.Is(err, lockcore.ErrNotRun) || !strings.Contains(err.Error(), "postponed for 5s") {
+		t.Error(err)
 	}
 }
 

@@ -74,7 +74,7 @@
 //	holdfast.hold.duration   double  s, from the grant to the end of the handler
 //	holdfast.renewals        int     renewals that succeeded
 //	holdfast.renewal_errors  int     renewals that got no reply
-//	holdfast.cause           string  why the lease was lost: lost, max_hold, stalled, revoked, given_up; only if it was lost
+//	holdfast.cause           string  why the lease was lost: lost, max_hold, stalled, revoked, replaced, given_up; only if it was lost
 //	holdfast.stale           bool    true if Redis no longer had the hold at its end; else not set
 //	error.type               string  only if the status is Error
 //

@@ -41,6 +41,7 @@
 //     with several keys.
 //   - [Limited]: at most n tasks of a key run at the same time.
 //   - [Shared]: tasks of a key run at the same time, but never together with a task of Exclusive.
+//   - [Latest]: of the tasks of a key the newest runs, and older ones complete without a run.
 //   - [Ticks]: a periodic task is enqueued once for each tick, by any number of processes.
 //
 // asynq gives up on a handler at the task's deadline, when the task's lease is lost, and at a

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/access"
+	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -30,6 +31,7 @@ type claim struct {
 	repeated bool   // the tick was granted before
 	quiet    func() // ends the beats that keep the tick's key from being stalled
 	cut      error  // why fn's ctx ended before fn returned
+	number   int64  // of the tick's trigger, with Replace; 0: it found no earlier run
 }
 
 // claim claims the tick, and waits for it up to wait. The end of ctx ends every wait, but not a
@@ -147,10 +149,25 @@ func (a *claim) beat(ctx context.Context) (stop func()) {
 func (a *claim) alone(ctx context.Context) error {
 	terms := a.job.Terms
 	terms.Wait = lockcore.NoWait
+	var busy error // of the last request
 	for began := time.Now(); ; {
-		err := guard.Exclusive(ctx, a.locks, a.Tick.OverlapKey(), terms, a.call)
-		in := a.retryOverlap(err, time.Since(began))
+		newest, noted := true, error(nil)
+		err := guard.Exclusive(ctx, a.locks, a.Tick.OverlapKey(), terms, func(ctx context.Context) error {
+			if a.number > 0 {
+				if newest, noted = a.newest(ctx); noted != nil || !newest {
+					access.SkipMinHold(ctx)
+					return noted
+				}
+			}
+			return a.call(ctx)
+		})
+		if !newest && noted == nil {
+			return busy
+		}
+		busy = err
+		in := a.retryOverlap(ctx, err, time.Since(began))
 		if in == 0 {
+			a.endTrigger(ctx)
 			return err
 		}
 		if !a.sleep(ctx, in) {
@@ -173,7 +190,7 @@ func (a *claim) ended(ctx context.Context) error {
 // a run of another tick holds the key, that decides this tick: it is skipped. But alone waits for a
 // run of the same tick. That run may have died, may have been cut short, or its release may not
 // have reached Redis.
-func (a *claim) retryOverlap(err error, waited time.Duration) time.Duration {
+func (a *claim) retryOverlap(ctx context.Context, err error, waited time.Duration) time.Duration {
 	busy, isBusy := errors.AsType[*lockcore.BusyError](err)
 	switch {
 	case a.ran() || a.Err != nil:
@@ -182,8 +199,56 @@ func (a *claim) retryOverlap(err error, waited time.Duration) time.Duration {
 	case waited > a.patience():
 	case isBusy && (a.tookOver || busy.Holder.Task != "" && strings.HasPrefix(a.Tick.String(), busy.Holder.Task)): // lockcore cuts a long Task
 		return min(busy.Remaining+settling, retryAfter)
+	case isBusy && a.job.Overlap == Replace && busy.Holder != event.Holder{} && a.replace(ctx, busy.Holder.Task):
+		return retryAfter
 	}
 	return 0
+}
+
+// replace ends the run of an earlier tick, whose task is given. It returns false if this tick does not
+// replace it: it takes over, was granted before, or is not newer. Then its hold of the tick may be
+// newer than that of a newer tick.
+//
+// The first replace gives the tick a number. A tick that waits asks under the overlap key whether it is
+// the newest one that waits. So of several ticks that wait, an older one that gets the key first does
+// not run. The revocation ends only a hold that began before the number. So it never ends that of a
+// newer tick.
+func (a *claim) replace(ctx context.Context, earlier string) bool {
+	if a.tookOver || a.repeated || earlier >= a.Tick.String() {
+		return false
+	}
+	newest, err := a.newest(ctx)
+	if newest {
+		_ = access.Of(a.locks).Replace(ctx, a.Tick.OverlapKey(), a.number) // the next try repeats it
+	}
+	return newest || err != nil
+}
+
+// newest notes the tick among those that wait for the overlap key. It returns false if a newer one
+// waits.
+func (a *claim) newest(ctx context.Context) (bool, error) {
+	r, err := a.order(ctx, backend.TriggerRequest{Op: backend.TriggerNote})
+	switch {
+	case err != nil:
+		return false, err
+	case r.Outcome == backend.TriggerNewest:
+		a.number = r.Number
+		return true, nil
+	}
+	a.endTrigger(ctx)
+	return false, nil
+}
+
+// endTrigger ends the tick's trigger, if it has one.
+func (a *claim) endTrigger(ctx context.Context) {
+	if a.number > 0 { // if it fails, the trigger is kept for longer
+		_, _ = a.order(context.WithoutCancel(ctx), backend.TriggerRequest{Op: backend.TriggerDrop, Number: a.number, Ends: true})
+	}
+}
+
+func (a *claim) order(ctx context.Context, r backend.TriggerRequest) (backend.TriggerReply, error) {
+	r.Entry = "/" + a.Tick.String()
+	return access.Of(a.locks).Order(ctx, a.Tick.OverlapKey(), r)
 }
 
 // allowed calls fn under Allow. There is no overlap key, so allowed itself ends fn's ctx after
@@ -241,7 +306,8 @@ func (a *claim) call(ctx context.Context) (err error) {
 // failed reports whether a run that cause ended is a failure of the job. Another instance would
 // fail in the same way.
 func failed(cause error) bool {
-	return errors.Is(cause, lockcore.ErrMaxHold) || errors.Is(cause, lockcore.ErrStalled) || errors.Is(cause, lockcore.ErrRevoked)
+	return errors.Is(cause, lockcore.ErrMaxHold) || errors.Is(cause, lockcore.ErrStalled) || errors.Is(cause, lockcore.ErrRevoked) ||
+		errors.Is(cause, lockcore.ErrReplaced)
 }
 
 // because returns err. If err is the error of a ctx, because adds why fn's lease, or under Allow
@@ -250,7 +316,7 @@ func (a *claim) because(err error) error {
 	if !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, a.cut) {
 		return err
 	}
-	for _, cause := range []error{lockcore.ErrLost, lockcore.ErrMaxHold, lockcore.ErrStalled, lockcore.ErrRevoked, lockcore.ErrGivenUp} {
+	for _, cause := range []error{lockcore.ErrLost, lockcore.ErrMaxHold, lockcore.ErrStalled, lockcore.ErrRevoked, lockcore.ErrReplaced, lockcore.ErrGivenUp} {
 		if errors.Is(a.cut, cause) {
 			return errtext.Wrap(cause, err)
 		}

@@ -2,6 +2,7 @@ package cronmw_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -40,6 +41,41 @@ func ExampleJobs_Add() {
 	// Output:
 	// <nil>
 	// report UTC 0
+}
+
+// A sync that is not done when the next tick is due starts again.
+func ExampleOverlap() {
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
+	if err != nil {
+		panic(err)
+	}
+	defer locks.Close(context.Background())
+	jobs, err := cronmw.New(locks, cronmw.Options{})
+	if err != nil {
+		panic(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	run := 0
+	results := make(chan cronmw.Result, 10)
+	job := cronmw.Job{Overlap: cronmw.Replace, OnResult: func(r cronmw.Result) { results <- r }}
+	err = jobs.Every("sync", time.Second, job, func(ctx context.Context, _ cronmw.Tick) error {
+		if run++; run == 1 {
+			<-ctx.Done() // it would never end
+			return context.Cause(ctx)
+		}
+		stop()
+		return nil
+	})
+	if err != nil {
+		panic(err)
+	}
+	if err := jobs.Run(ctx); err != nil {
+		panic(err)
+	}
+	r := <-results
+	fmt.Println(r.Outcome, errors.Is(r.Err, lockcore.ErrReplaced))
+	// Output: ran true
 }
 
 // Two instances of a program use one Redis. Each tick runs on one of them.

@@ -31,6 +31,11 @@ const (
 	Forbid Overlap = iota
 	// Allow runs the tick next to the earlier run.
 	Allow
+	// Replace ends the earlier run: its ctx is canceled with lockcore.ErrReplaced, and it has failed.
+	// The tick begins within a second after that run has returned, or after its lease, which is no
+	// longer renewed. If it has to wait longer than its own lease and 3 s, it is skipped. Of several
+	// ticks that wait, the newest begins, and the others are skipped. A takeover ends no run.
+	Replace
 )
 
 // CatchUp decides what happens to missed ticks: ticks that were due while no instance ran.
@@ -71,7 +76,7 @@ type Job struct {
 	// Terms of each run. Fields that are zero are those of the Locker.
 	//
 	//   - Lease, MaxHold and Stall count from the start of fn.
-	//   - With Forbid, MinHold keeps the job's key after a run. A tick that is due meanwhile is
+	//   - With Forbid and Replace, MinHold keeps the job's key after a run. A tick that is due meanwhile is
 	//     skipped. If a standby runs the same tick again, it waits.
 	//   - Default of Name: the name of the job.
 	//   - Wait must be 0: a tick does not wait, see Standby.
@@ -95,8 +100,9 @@ type Job struct {
 	// ended. The ctx must have ended by Options.CancelOnStop, a lost lease or Locker.Close
 	// (lockcore.ErrGivenUp).
 	//
-	// Every other error of fn is a failure, and so is a panic. A run that MaxHold, Stall or an
-	// operator ended (lockcore.ErrMaxHold, ErrStalled, ErrRevoked) is also a failure. A failed tick
+	// Every other error of fn is a failure, and so is a panic. A run that MaxHold, Stall, an
+	// operator or Replace ended (lockcore.ErrMaxHold, ErrStalled, ErrRevoked, ErrReplaced) is also a
+	// failure. A failed tick
 	// is not run again. But if fn ignores the end of its ctx, its lease expires, and a standby runs
 	// the tick next to it.
 	//
@@ -137,8 +143,8 @@ func (j Job) Validate() error {
 	if j.Terms.Wait != 0 {
 		bad("Terms.Wait is %v, must be 0: a tick waits only with Standby", j.Terms.Wait)
 	}
-	if j.Overlap != Forbid && j.Overlap != Allow {
-		bad("Overlap is %d, must be Forbid or Allow", j.Overlap)
+	if j.Overlap < Forbid || j.Overlap > Replace {
+		bad("Overlap is %d, must be Forbid, Allow or Replace", j.Overlap)
 	}
 	if j.CatchUp != CatchUpNone && j.CatchUp != CatchUpLatest {
 		bad("CatchUp is %d, must be CatchUpNone or CatchUpLatest", j.CatchUp)

@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 
 // Processes compete for keys while processes, servers and networks fail: see the table of
 // scenarios.
-// Shows: I1, I3, I7, I8, I11, W2, W10, S1, S2, S5, O5, P1, P2, P3, P4, P5, F2, H3, H5, B2
+// Shows: A14, A15, I1, I3, I7, I8, I11, W2, W10, S1, S2, S5, O5, P1, P2, P3, P4, P5, F2, H3, H5, B2
 func TestChaos(t *testing.T) {
 	testlevel.Campaign(t)
 	for _, s := range scenarios() {
@@ -28,15 +28,21 @@ func TestChaos(t *testing.T) {
 			r := s.start(t)
 			s.happens(r)
 			r.finish()
-			for _, s := range r.masters {
-				chaos.CheckTTLs(t, s.Client(t))
-			}
-			if r.one != nil && len(r.failed) == 0 { // nothing is left behind
-				chaos.CheckLeftovers(t, r.one.Client(t), "holdfast:2:x:", lease)
-				if ch := r.one.Client(t).PubSubChannels(t.Context(), "holdfast:*").Val(); len(ch) != 0 && len(r.lockers) == 0 {
-					t.Errorf("still subscribed: %v", ch)
-				}
-			}
+			checkRun(t, r)
 		})
+	}
+}
+
+// checkRun checks that a run has left nothing behind.
+func checkRun(t *testing.T, r *run) {
+	t.Helper()
+	for _, s := range r.masters {
+		chaos.CheckTTLs(t, s.Client(t))
+	}
+	if r.one != nil && len(r.failed) == 0 {
+		chaos.CheckLeftovers(t, r.one.Client(t), "holdfast:2:x:", lease)
+		if ch := r.one.Client(t).PubSubChannels(t.Context(), "holdfast:*").Val(); len(ch) != 0 && len(r.lockers) == 0 {
+			t.Errorf("still subscribed: %v", ch)
+		}
 	}
 }

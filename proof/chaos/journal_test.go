@@ -20,6 +20,9 @@ const (
 	opAnswer   = "answer"   // what a call of a once key got
 	opPoint    = "point"    // the worker is at the point of its order, and stops or dies now
 	opCanceled = "canceled" // the worker will not act on its order
+	opBegan    = "began"    // the first act of a run under Latest; Text is the task
+	opSuccess  = "success"  // its last act, after which it returns nil
+	opSettled  = "settled"  // asynq gets the answer of the task: nil, later or failed in Sum
 	opSlow     = "slow"     // a call took longer than usual, without its handler
 	opFault    = "fault"    // what must never happen
 	opReport   = "report"   // the counts of a worker that ends

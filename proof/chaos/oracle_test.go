@@ -42,6 +42,8 @@ type oracle struct {
 	asked     map[string]int64 // time of the first HTTP request for a key
 	faults    []line
 	slow      []line
+	latest    []line           // of tasks under Latest
+	triggered map[string]int64 // time before each of them was enqueued
 	reports   map[string]map[string]int
 	points    map[string]line    // of a process: its last point
 	ready     map[string]bool    // processes
@@ -65,7 +67,7 @@ func newOracle(late func(from, to int64) time.Duration) *oracle {
 	return &oracle{
 		late: late, open: map[string]*hold{}, registers: map[string]*chaos.Register{}, rejected: map[string]int{}, since: map[string]int{},
 		heldBy: map[string]int{}, hotBy: map[string]int{}, answers: map[string][]answer{}, asked: map[string]int64{}, reports: map[string]map[string]int{}, points: map[string]line{},
-		ready: map[string]bool{}, deaths: map[string]*death{}, disturbed: map[string]bool{}, touched: map[string][]int64{}, resumed: map[string][]int64{},
+		ready: map[string]bool{}, deaths: map[string]*death{}, disturbed: map[string]bool{}, touched: map[string][]int64{}, resumed: map[string][]int64{}, triggered: map[string]int64{},
 	}
 }
 
@@ -116,6 +118,8 @@ func (o *oracle) read(l line) {
 			o.blind = append(o.blind, l.At)
 		}
 		o.touched[l.Key] = append(o.touched[l.Key], l.At)
+	case opBegan, opSuccess, opSettled:
+		o.latest = append(o.latest, l)
 	case opSlow:
 		o.slow = append(o.slow, l)
 	case opFault:
@@ -176,6 +180,7 @@ func (o *oracle) judge(must rules) *verdict {
 	o.judgeHolds(v, must)
 	o.judgeRegisters(v)
 	o.judgeOnce(v, must)
+	o.judgeLatest(v)
 	o.judgeCalls(v, must)
 	return v
 }

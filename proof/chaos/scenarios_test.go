@@ -17,6 +17,7 @@ import (
 var (
 	runFor     = flag.Duration("for", time.Minute, "how long processes compete, with each number of them, and how long servers of a quorum fail; twice as long for shares")
 	kills      = flag.Int("kills", 60, "workers that are killed at a point")
+	latestN    = flag.Int("latest-kills", 300, "workers that are killed while tasks of Latest are enqueued")
 	stops      = flag.Int("stops", 40, "workers that are stopped at a point")
 	after      = flag.Duration("after", 3*time.Second, "how long the load goes on after a fault of servers")
 	migrations = flag.Int("migrations", 100, "slots that are moved under load; a fifth with ReplicaAcks")
@@ -66,6 +67,10 @@ func scenarios() []scenario {
 				return r.reached() >= *kills*3/4 && v.counts["abandoned"] > 0 && v.takeovers > 0 && v.unknown > 0
 			},
 		},
+
+		// Tasks of a few keys are enqueued while their workers are killed: after the last one of a key a
+		// run begins and succeeds, and no task runs after the success of a newer one.
+		latestKills("latest", func() int { return *latestN }),
 
 		// A worker is stopped at a point for half a lease to three leases. A resource that checks
 		// tokens refuses its late writes; one that does not would accept them.

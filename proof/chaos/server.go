@@ -57,7 +57,8 @@ func CheckTTLs(tb testing.TB, rdb *redis.Client) (all []string) {
 	return all
 }
 
-// CheckLeftovers checks that each key has a TTL, and that each one with the prefix is free or done and has an empty queue. There may
+// CheckLeftovers checks that each key has a TTL, and that each one with the prefix is free or done, has an empty queue
+// and no parked entries, and only triggers that have ended. There may
 // be no key at all, because the release of a plain hold deletes it. A key may be reserved for less
 // than reserved, for a process that was killed in its queue.
 func CheckLeftovers(tb testing.TB, rdb *redis.Client, prefix string, reserved time.Duration) {
@@ -67,7 +68,18 @@ func CheckLeftovers(tb testing.TB, rdb *redis.Client, prefix string, reserved ti
 		if !strings.HasPrefix(key, prefix) {
 			continue
 		}
-		if strings.HasSuffix(key, ":q") {
+		if strings.HasSuffix(key, ":w") { // marks of woken entries end by themselves
+			continue
+		}
+		if strings.HasSuffix(key, ":t") {
+			for _, trigger := range rdb.ZRangeByScore(ctx, key, &redis.ZRangeBy{Min: "1", Max: "+inf"}).Val() {
+				if trigger != "=" { // the last success
+					tb.Errorf("trigger %s is left in %s", trigger, key)
+				}
+			}
+			continue
+		}
+		if strings.HasSuffix(key, ":q") || strings.HasSuffix(key, ":p") {
 			if n := rdb.ZCard(ctx, key).Val(); n > 0 {
 				tb.Errorf("%d members are left in %s", n, key)
 			}

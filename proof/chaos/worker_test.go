@@ -52,6 +52,7 @@ type load struct {
 	Once   int    // runs of once keys
 	Calm   bool   // the calls of Any all have the same terms, and pauses between them
 	Listen string // not "": HTTP requests for once keys arrive here
+	Queue  string // not "": address of asynq's Redis, whose tasks run under Latest
 }
 
 // keys is the number of keys of load.Any.
@@ -146,6 +147,9 @@ func (w *worker) call(calls context.Context) {
 	}
 	if w.Load.Listen != "" {
 		wg.Go(func() { w.fail("serve", w.serve(w.over)) })
+	}
+	if w.Load.Queue != "" {
+		wg.Go(func() { w.fail("latest", w.latest(w.over)) })
 	}
 	wg.Wait()
 }

@@ -40,7 +40,7 @@
 // Each message begins with "holdfast: ".
 //
 //	lease lost                    error  Redis no longer had the lease, or did not reply until the lease ended
-//	lease ended early             warn   max_hold, stalled, revoked, given_up
+//	lease ended early             warn   max_hold, stalled, revoked, replaced, given_up
 //	handler ignores its context   warn   the handler continues after its lease or the caller's ctx has ended
 //	renewal failed                warn   no reply; once until a renewal succeeds
 //	record not stored             error  the work is done, and the next call may run it again
@@ -66,6 +66,7 @@
 //	                              debug
 //	handler failed                debug  only the class of the error: the program logs the errors of its handlers
 //	parked, unparked              debug  a task waits for its key outside of its worker; it got the key, or ended
+//	replaced                      debug  a task of asynqmw.Latest ended without a run, because a newer one was delivered
 //
 // For each message and each Terms.Name, at most 10 records a second are written. The next record
 // after that second has the attribute "suppressed": the number of records that were not written.

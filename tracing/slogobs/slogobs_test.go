@@ -61,6 +61,7 @@ var events = []struct {
 	{event.TickAbandoned{Name: "charge", Key: canary, Holder: event.Holder{Host: "db7"}}, "ERROR", "tick abandoned"},
 	{event.Parked{Name: "charge", Kind: event.KindOnce, Key: canary, Count: 2, Delay: time.Minute}, "DEBUG", "parked"},
 	{event.Unparked{Name: "charge", Kind: event.KindOnce, Key: canary, Parked: time.Minute}, "DEBUG", "unparked"},
+	{event.Replaced{Name: "charge", Key: canary}, "DEBUG", "replaced"},
 	{event.RerunSkipped{Name: "charge", Kind: event.KindOnce, Key: canary, Completed: time.Second}, "WARN", "rerun skipped"},
 	{event.CleanupFailed{N: 2, Err: fmt.Errorf("%w: %q", lockcore.ErrUnavailable, canary)}, "WARN", "cleanup failed"},
 	{event.ServerFailed{Server: "10.0.0.1:6379", Err: fmt.Errorf("%w: %q", lockcore.ErrUnavailable, canary)}, "WARN", "server failed"},
