@@ -6,7 +6,6 @@ import (
 	"errors"
 
 	"github.com/holdfast-go/holdfast/internal/access"
-	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -38,10 +37,10 @@ func Latest(ctx context.Context, locks *lockcore.Locker, key string, t lockcore.
 	run := func(t lockcore.Terms) error {
 		return runHolding(ctx, "Latest", locks, key, lockcore.Limit{}, t, func(ctx context.Context) error {
 			if began > 0 {
-				switch last, err := hidden.Order(ctx, key, backend.TriggerRequest{Op: backend.TriggerRead}); {
+				switch last, _, err := hidden.LastSuccess(ctx, key); {
 				case err != nil:
 					return err
-				case last.Succeeded > began: //planted:latest-is-covered
+				case last > began: //planted:latest-is-covered
 					access.SkipMinHold(ctx)
 					return nil
 				}
@@ -49,9 +48,7 @@ func Latest(ctx context.Context, locks *lockcore.Locker, key string, t lockcore.
 			ran = true
 			err := fn(ctx)
 			if h, held := access.HoldOf(ctx, key); err == nil && held {
-				// A token may be ahead of the clock by the block of the grant before.
-				done := backend.TriggerRequest{Op: backend.TriggerDone, Number: h.Token - backend.TokensPerGrant}
-				_, _ = hidden.Order(context.WithoutCancel(ctx), key, done) // without it more calls run
+				_ = hidden.RecordHold(context.WithoutCancel(ctx), key, h.Token) // if it fails, more calls run
 			}
 			return err
 		})
@@ -64,11 +61,11 @@ func Latest(ctx context.Context, locks *lockcore.Locker, key string, t lockcore.
 		return ran, err
 	}
 	if busy {
-		last, err := hidden.Order(ctx, key, backend.TriggerRequest{Op: backend.TriggerRead})
+		last, now, err := hidden.LastSuccess(ctx, key)
 		if err != nil {
 			return false, err
 		}
-		began = max(last.Now, last.Succeeded)
+		began = max(now, last)
 	}
 	err = run(t)
 	return ran, err

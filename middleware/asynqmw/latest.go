@@ -14,7 +14,6 @@ import (
 	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/access"
-	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/internal/parking"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -127,7 +126,7 @@ func (l *latestGuard) process(ctx context.Context, t *asynq.Task, next asynq.Han
 	if v.RanAlready(ctx) {
 		return nil
 	}
-	x := &trigger{latestGuard: l, key: key, terms: terms, place: v, last: lastAttempt(ctx), entry: entryOf(ctx, v), task: ctx}
+	x := &trigger{latestGuard: l, hidden: access.Of(l.locks), key: key, terms: terms, place: v, last: lastAttempt(ctx), entry: entryOf(ctx, v), task: ctx}
 	for {
 		if answer, again := x.deliver(ctx, t, next); !again {
 			return answer
@@ -188,19 +187,20 @@ func (*postponed) IsFailure() bool { return false }
 type trigger struct {
 	*latestGuard
 
-	key   string
-	terms lockcore.Terms
-	place *parking.Delivery
-	last  bool
-	entry string
-	task  context.Context //nolint:containedctx // of the task: it ends when asynq gives up on the delivery
+	hidden access.Locker
+	key    string
+	terms  lockcore.Terms
+	place  *parking.Delivery
+	last   bool
+	entry  string
+	task   context.Context //nolint:containedctx // of the task: it ends when asynq gives up on the delivery
 
 	number int64 // 0: not noted
 	asked  bool  // the key was found busy, and the note says that the task is the newest
 }
 
 // deliver returns what asynq gets, or again if the task must try once more in this delivery.
-func (x *trigger) deliver(ctx context.Context, t *asynq.Task, next asynq.Handler) (answer error, again bool) { //nolint:revive,staticcheck // the error is that of asynq
+func (x *trigger) deliver(ctx context.Context, t *asynq.Task, next asynq.Handler) (answer error, again bool) {
 	x.number, x.asked = 0, false
 	var cause error // why the hold ended before the handler returned
 	var ran bool
@@ -231,7 +231,7 @@ func (x *trigger) deliver(ctx context.Context, t *asynq.Task, next asynq.Handler
 	p, wait := errors.AsType[*postponed](err)
 	switch {
 	case errors.Is(err, errReplaced):
-		access.Of(x.locks).Report(ctx, event.Replaced{Name: x.terms.Name, Key: x.key})
+		x.hidden.Report(ctx, event.Replaced{Name: x.terms.Name, Key: x.key})
 		return nil, false
 	case wait && x.last: // asynq would archive it
 		return guard.NoEffect(err), sleep(ctx, p.delay)
@@ -261,7 +261,7 @@ func (x *trigger) acquire(ctx context.Context, terms lockcore.Terms, run func(co
 		err := guard.Exclusive(ctx, x.locks, x.key, terms, func(ctx context.Context) error {
 			if old = x.note(ctx); old != nil { //planted:noted-under-the-key
 				access.SkipMinHold(ctx)
-				return nil // the hold has not failed
+				return nil //nolint:nilerr // the hold has not failed
 			}
 			ran = true
 			return run(ctx)
@@ -301,7 +301,7 @@ func (x *trigger) ask(ctx context.Context) error {
 		}
 	}
 	if x.o.Interrupt {
-		_ = access.Of(x.locks).Replace(ctx, x.key, x.number) // if it fails, the task only waits longer
+		_ = x.hidden.Replace(ctx, x.key, x.number) // if it fails, the task only waits longer
 	}
 	return nil
 }
@@ -310,15 +310,15 @@ func (x *trigger) ask(ctx context.Context) error {
 // or an error of the backend.
 func (x *trigger) note(ctx context.Context) error {
 	retried, _ := asynq.GetRetryCount(ctx)
-	r, err := x.order(ctx, backend.TriggerRequest{Op: backend.TriggerNote, Fresh: retried == 0})
+	r, err := x.hidden.NoteTrigger(ctx, x.key, x.entry, retried == 0)
 	switch {
 	case err != nil:
 		return err
-	case r.Outcome == backend.TriggerAgain:
-		return &postponed{r.Wait, "a task with this ID has just ended"}
-	case r.Outcome == backend.TriggerOld:
+	case r.Again > 0:
+		return &postponed{r.Again, "a task with this ID has just ended"}
+	case !r.Newest:
 		if r.Number > 0 && x.task.Err() == nil { // else asynq delivers it again
-			_, _ = x.order(ctx, backend.TriggerRequest{Op: backend.TriggerDrop, Number: r.Number, Ends: true}) // if it fails, the trigger is kept for longer
+			_ = x.hidden.EndTrigger(ctx, x.key, x.entry, r.Number) // if it fails, the trigger is kept for longer
 		}
 		return errReplaced
 	}
@@ -340,12 +340,7 @@ func (x *trigger) done(ctx context.Context) {
 	if _, held := access.HoldOf(ctx, x.key); !held {
 		return
 	}
-	_, _ = x.order(context.WithoutCancel(ctx), backend.TriggerRequest{Op: backend.TriggerDone, Number: x.number, Ends: x.task.Err() == nil})
-}
-
-func (x *trigger) order(ctx context.Context, r backend.TriggerRequest) (backend.TriggerReply, error) {
-	r.Entry = x.entry
-	return access.Of(x.locks).Order(ctx, x.key, r)
+	_ = x.hidden.RecordSuccess(context.WithoutCancel(ctx), x.key, x.entry, x.number, x.task.Err() == nil)
 }
 
 // sleep sleeps for d. It returns false if ctx ends before.

@@ -17,7 +17,6 @@ import (
 	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/access"
-	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
@@ -32,7 +31,7 @@ type runs struct {
 	do   func(ctx context.Context, id string) error // nil: nothing
 }
 
-func (r *runs) ProcessTask(ctx context.Context, t *asynq.Task) error {
+func (r *runs) ProcessTask(ctx context.Context, _ *asynq.Task) error {
 	id, _ := asynq.GetTaskID(ctx)
 	r.mu.Lock()
 	r.list = append(r.list, id)
@@ -72,28 +71,23 @@ func (w *world) replaced(want int) {
 }
 
 // note notes a trigger of the key of the tests, as its delivery does.
-func (w *world) note(task *asynq.TaskInfo) backend.TriggerReply {
+func (w *world) note(id string, fresh bool) access.Note {
 	w.Helper()
-	reply, err := access.Of(w.locks).Order(w.Context(), "test:7", backend.TriggerRequest{Op: backend.TriggerNote, Entry: "/default/" + task.ID})
+	note, err := access.Of(w.locks).NoteTrigger(w.Context(), "test:7", "/default/"+id, fresh)
 	if err != nil {
 		w.Fatal(err)
 	}
-	return reply
+	return note
 }
 
 // open returns how many triggers of the key have not ended: a new one reports them.
 func (w *world) open() int {
 	w.Helper()
-	const entry = "/default/of the test"
-	reply, err := access.Of(w.locks).Order(w.Context(), "test:7", backend.TriggerRequest{Op: backend.TriggerNote, Entry: entry, Fresh: true})
-	if err != nil {
+	note := w.note("of the test", true)
+	if err := access.Of(w.locks).EndTrigger(w.Context(), "test:7", "/default/of the test", note.Number); err != nil {
 		w.Fatal(err)
 	}
-	drop := backend.TriggerRequest{Op: backend.TriggerDrop, Entry: entry, Number: reply.Number, Ends: true}
-	if _, err := access.Of(w.locks).Order(w.Context(), "test:7", drop); err != nil {
-		w.Fatal(err)
-	}
-	return reply.Older
+	return note.Older
 }
 
 // One task runs, the newest one waits, and the older ones complete without a run. Each of them ends
@@ -239,8 +233,8 @@ func TestLatestWaits(t *testing.T) {
 		if !w.eventually(func() bool { return w.open() == 2 }) {
 			w.Error("the newer task is not noted")
 		}
-		if reply := w.note(older); reply.Outcome != backend.TriggerOld {
-			w.Errorf("the older task is %+v", reply)
+		if note := w.note(older.ID, false); note.Newest || note.Number == 0 {
+			w.Errorf("the older task is %+v", note)
 		}
 		_ = lease.Release(context.Background())
 		w.ends(older, asynq.TaskStateCompleted)
@@ -593,7 +587,7 @@ func TestLatestKilled(t *testing.T) {
 		<-begun
 		net.Silence() // as a kill: no lease is extended, and no task ends
 		older := w.enqueue("index", "7", asynq.TaskID("older"), asynq.ProcessIn(time.Second))
-		w.note(&asynq.TaskInfo{ID: "older"})
+		w.note("older", true)
 		r := &runs{w: w}
 		w.serve(w.parking(3), asynqmw.Latest(w.locks, byPayload, asynqmw.LatestOptions{})(r))
 		w.ends(older, asynq.TaskStateCompleted)

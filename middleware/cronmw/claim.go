@@ -13,7 +13,6 @@ import (
 	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/access"
-	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -227,11 +226,11 @@ func (a *claim) replace(ctx context.Context, earlier string) bool {
 // newest notes the tick among those that wait for the overlap key. It returns false if a newer one
 // waits.
 func (a *claim) newest(ctx context.Context) (bool, error) {
-	r, err := a.order(ctx, backend.TriggerRequest{Op: backend.TriggerNote})
+	r, err := access.Of(a.locks).NoteTrigger(ctx, a.Tick.OverlapKey(), a.trigger(), false)
 	switch {
 	case err != nil:
 		return false, err
-	case r.Outcome == backend.TriggerNewest:
+	case r.Newest:
 		a.number = r.Number
 		return true, nil
 	}
@@ -242,14 +241,12 @@ func (a *claim) newest(ctx context.Context) (bool, error) {
 // endTrigger ends the tick's trigger, if it has one.
 func (a *claim) endTrigger(ctx context.Context) {
 	if a.number > 0 { // if it fails, the trigger is kept for longer
-		_, _ = a.order(context.WithoutCancel(ctx), backend.TriggerRequest{Op: backend.TriggerDrop, Number: a.number, Ends: true})
+		_ = access.Of(a.locks).EndTrigger(context.WithoutCancel(ctx), a.Tick.OverlapKey(), a.trigger(), a.number)
 	}
 }
 
-func (a *claim) order(ctx context.Context, r backend.TriggerRequest) (backend.TriggerReply, error) {
-	r.Entry = "/" + a.Tick.String()
-	return access.Of(a.locks).Order(ctx, a.Tick.OverlapKey(), r)
-}
+// trigger returns the text that names the tick's trigger in the backend.
+func (a *claim) trigger() string { return "/" + a.Tick.String() }
 
 // allowed calls fn under Allow. There is no overlap key, so allowed itself ends fn's ctx after
 // MaxHold.
