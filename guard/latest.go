@@ -37,10 +37,11 @@ func Latest(ctx context.Context, locks *lockcore.Locker, key string, t lockcore.
 	run := func(t lockcore.Terms) error {
 		return runHolding(ctx, "Latest", locks, key, lockcore.Limit{}, t, func(ctx context.Context) error {
 			if began > 0 {
-				switch last, _, err := hidden.LastSuccess(ctx, key); {
-				case err != nil:
+				last, _, err := hidden.LastSuccess(ctx, key)
+				if err != nil {
 					return err
-				case last > began: //planted:latest-is-covered
+				}
+				if last > began { //planted:latest-is-covered
 					access.SkipMinHold(ctx)
 					return nil
 				}

@@ -30,8 +30,19 @@ const latestKeys = 3
 
 // latestPoints are where workers of Latest are killed, in turn. A point "" is a random moment.
 var latestPoints = []order{
-	{Point: "trigger sent"}, {Point: "trigger answered"}, {Point: atBegun}, {}, {Point: atWorking}, {Point: atEnded}, {Point: "acquire answered"},
-	{Point: atSent}, {Point: "release sent"}, {}, {Point: "park answered"}, {Point: "trigger answered", Keys: "delay"}, {Point: "revoke sent", Keys: "interrupt"},
+	{Point: "trigger sent"},
+	{Point: "trigger answered"},
+	{Point: atBegun},
+	{},
+	{Point: atWorking},
+	{Point: atEnded},
+	{Point: "acquire answered"},
+	{Point: atSent},
+	{Point: "release sent"},
+	{},
+	{Point: "park answered"},
+	{Point: "trigger answered", Keys: "delay"},
+	{Point: "revoke sent", Keys: "interrupt"},
 }
 
 // latestKills is a scenario in which n workers are killed.

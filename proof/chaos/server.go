@@ -72,7 +72,7 @@ func CheckLeftovers(tb testing.TB, rdb *redis.Client, prefix string, reserved ti
 			continue
 		}
 		if strings.HasSuffix(key, ":t") {
-			for _, trigger := range rdb.ZRangeByScore(ctx, key, &redis.ZRangeBy{Min: "1", Max: "+inf"}).Val() {
+			for _, trigger := range rdb.ZRangeArgs(ctx, redis.ZRangeArgs{Key: key, Start: "1", Stop: "+inf", ByScore: true}).Val() {
 				if trigger != "=" { // the last success
 					tb.Errorf("trigger %s is left in %s", trigger, key)
 				}

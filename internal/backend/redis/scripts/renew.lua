@@ -34,7 +34,8 @@ local function renew(key, grant_id, lease, retention_ms, handed_off)
   if not length or not (length >= 0) then return 'd' end
   if state == held and owner == grant_id then ends = clamp(key, ends, length, now) end
   if state ~= held or owner ~= grant_id or ends <= now then return 0 end -- planted:renewal-of-own-lease
-  if revoked == '1' then return 2 elseif revoked == '2' then return 3 end
+  if revoked == '1' then return 2 end
+  if revoked == '2' then return 3 end
   call('PEXPIRE', key, retention_ms) -- first, because a script may continue at maxmemory if its first write needs no memory
   if now + lease > ends then call('HSET', key, 'x', now + lease, 'd', lease) end -- planted:renewal-never-shortens
   -- The last renewal is always length before the end, see force_clear.lua.
