@@ -57,8 +57,8 @@ type RerunSkipped struct {
 	Completed time.Duration // since the task completed; for asynq a skipped run is a completion too
 }
 
-// Replaced is an event: a task of asynqmw.Latest ended without a run, because a newer one of its key
-// was delivered. It belongs to no call, see [Observer].
+// Replaced is an event: a task ended without a run, because a newer one of its key was delivered. It
+// belongs to no call, see [Observer].
 type Replaced struct {
 	Name string // Terms.Name or its default
 	Key  string // raw: hash it before it leaves the process

@@ -77,8 +77,7 @@ var (
 	ErrStalled = errors.New("lockcore: handler stalled")
 	// ErrRevoked: an operator called Revoke.
 	ErrRevoked = errors.New("lockcore: lease revoked")
-	// ErrReplaced: a newer task of asynqmw.Latest with Interrupt, or a newer tick of cronmw.Replace,
-	// needs the key.
+	// ErrReplaced: a newer task or tick needs the key, and may end the hold of an older one.
 	ErrReplaced = errors.New("lockcore: hold replaced by a newer one")
 	// ErrGivenUp: Close stopped waiting for the handler.
 	ErrGivenUp = errors.New("lockcore: lease given up by Close")

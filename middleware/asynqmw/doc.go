@@ -41,14 +41,14 @@
 //     with several keys.
 //   - [Limited]: at most n tasks of a key run at the same time.
 //   - [Shared]: tasks of a key run at the same time, but never together with a task of Exclusive.
-//   - [Latest]: of the tasks of a key the newest runs, and older ones complete without a run.
+//   - [Latest]: only the newest task of a key runs.
 //   - [Ticks]: a periodic task is enqueued once for each tick, by any number of processes.
 //
 // asynq gives up on a handler at the task's deadline, when the task's lease is lost, and at a
 // shutdown, but cannot stop it. The retry starts while the first run continues, whose result asynq
 // discards. So the handler runs several times at once. This package prevents that.
 //
-// The page docs/asynq.md has a worker to start from, and explains conflicts, shutdown, tickets and
+// The page docs/asynq.md has a worker to start from, and explains conflicts, tickets and
 // parking.
 //
 // # Guarantees
@@ -86,7 +86,7 @@
 //     [ConflictPolicy].
 //   - Turn on [Parking] if one key can have many tasks: each task that waits occupies a worker.
 //   - Put Exclusive outside and Once inside, and use one order in all programs. Put recovery and
-//     tracing outside of the guards, and your own timeout inside.
+//     tracing outside the guards, and your own timeout inside.
 //   - Do not enqueue a task with asynq.Unique, or with its own ID, from its own handler, because
 //     asynq still has the task.
 //   - Call srv.Shutdown, then locks.Close, then rdb.Close.
