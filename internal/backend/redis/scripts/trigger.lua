@@ -3,7 +3,7 @@
 --   drop · flag: 1: of note, the task was never retried; of done and drop, the trigger ends · keep_ms:
 --   TTL while a trigger has not ended · most: members of the set
 -- Returns {0, number} old · {0} old, and it has ended · {1, number, first uncovered number, now, older triggers} newest · {2, µs} ask
--- again then; of read {1, number of the newest success, now}; of done and drop {1}
+-- again then; of read {3, number of the newest success, now}; of done and drop {1}
 -- or the error BADFIELD.
 --
 -- The members of the set are entries. The score of a trigger is its number, and when it has ended the
@@ -30,7 +30,7 @@ local function open(least, bound, limit)
   return found
 end
 
-if op == 'read' then return {1, succeeded, now} end
+if op == 'read' then return {3, succeeded, now} end
 if op == 'note' then
   local number = score(entry)
   if number and number < -now then -- the clock was set back
