@@ -145,17 +145,6 @@ func (f *failure) Unwrap() []error {
 	return errs
 }
 
-// failed returns the error of a request with these replies.
-func (b *Backend) failed(v votes) error {
-	errs := make([]error, len(v))
-	for i, one := range v {
-		if one != nil {
-			errs[i] = one.err
-		}
-	}
-	return b.failure(errs)
-}
-
 // failure returns the error of a request without a majority. If no master was asked, that is
 // ErrClosed.
 func (b *Backend) failure(errs []error) error {

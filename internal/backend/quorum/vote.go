@@ -34,6 +34,17 @@ func failed(one *vote) bool    { return one.err != nil }
 func ended(one *vote) bool     { return one.err == nil && one.Outcome == backend.OutcomeEnded }
 func abandoned(one *vote) bool { return granted(one) && one.Abandoned }
 
+// errs returns the errors, by master.
+func (v votes) errs() []error {
+	errs := make([]error, len(v))
+	for i, one := range v {
+		if one != nil {
+			errs[i] = one.err
+		}
+	}
+	return errs
+}
+
 // greatest returns the grant with the greatest token, or nil.
 func (v votes) greatest() (g *vote) {
 	for _, one := range v {
@@ -181,17 +192,18 @@ func (b *Backend) result(ctx context.Context, r *backend.AcquireRequest, v votes
 	}
 	holder := v.busiest()
 	if v.count(granted) >= b.majority {
-		if token, is := b.raise(ctx, r, v); is {
-			reply = v.greatest().AcquireReply
-			reply.Token, reply.Sent, reply.Abandoned, reply.Plain = token, sent, v.count(abandoned) >= b.majority, false //planted:quorum-counts-from
-			reply.Repeated = reply.Repeated || arrived < len(v) || v.count(failed) > 0
-			return reply, nil
+		token, err := b.raise(ctx, r, v)
+		if err != nil {
+			return backend.AcquireReply{Sent: sent, Repeated: true}, err
 		}
-		holder = nil
+		reply = v.greatest().AcquireReply
+		reply.Token, reply.Sent, reply.Abandoned, reply.Plain = token, sent, v.count(abandoned) >= b.majority, false //planted:quorum-counts-from
+		reply.Repeated = reply.Repeated || arrived < len(v) || v.count(failed) > 0
+		return reply, nil
 	}
 	switch {
 	case v.count(failed) > len(v)-b.majority:
-		return backend.AcquireReply{Sent: sent, Repeated: true}, b.failed(v)
+		return backend.AcquireReply{Sent: sent, Repeated: true}, b.failure(v.errs())
 	case v.count(ended) > 0:
 		return backend.AcquireReply{Outcome: backend.OutcomeEnded, Sent: sent, Repeated: true}, nil
 	case holder != nil:
