@@ -157,17 +157,17 @@ func (n *node) checkRestart() {
 			fmt.Sprintf("Give the user +info and the rights that %s lists. +config|get shows appendfsync.", rightsPage))
 		return
 	}
-	aof, fsync := n.config["appendonly"], n.config["appendfsync"]
-	if aof == "yes" && fsync == "always" {
+	aof, fsync, pauses := n.config["appendonly"], n.config["appendfsync"], n.config["no-appendfsync-on-rewrite"]
+	if aof == "yes" && fsync == "always" && pauses != "yes" {
 		return
 	}
-	seen := fmt.Sprintf("appendonly is %s, appendfsync %s", aof, fsync)
+	seen := fmt.Sprintf("appendonly is %s, appendfsync %s, no-appendfsync-on-rewrite %s", aof, fsync, pauses)
 	if aof == "" || fsync == "" {
 		seen = "whether appendfsync is always is not known"
 	}
 	n.say(codePersistence, SeverityNote, seen,
 		fmt.Sprintf("After a restart its grants do not count for %v, the lease, because it may have lost leases.", n.lease),
-		"Set appendonly yes and appendfsync always if that is too long.")
+		"Set appendonly yes, appendfsync always and no-appendfsync-on-rewrite no if that is too long.")
 	n.votesIn = n.lease + n.lease/100 - time.Duration(max(up-1, 0))*time.Second
 }
 
