@@ -62,7 +62,7 @@ func CheckQuorum(ctx context.Context, masters []*goredis.Client, o lockcore.Opti
 	}
 	var wg sync.WaitGroup
 	for _, n := range nodes {
-		wg.Go(func() { n.vote(bound) })
+		wg.Go(func() { n.examineVoter(bound) })
 	}
 	wg.Wait()
 	if end := endOf(ctx); end != nil {
@@ -71,8 +71,8 @@ func CheckQuorum(ctx context.Context, masters []*goredis.Client, o lockcore.Opti
 	return together(nodes)
 }
 
-// vote examines a server of a majority.
-func (n *node) vote(ctx context.Context) {
+// examineVoter examines a server of a majority.
+func (n *node) examineVoter(ctx context.Context) {
 	alone := []*node{n}
 	defer n.sweep(context.WithoutCancel(ctx), alone)
 	n.examine(ctx)
@@ -107,7 +107,7 @@ func together(nodes []*node) ([]Finding, error) {
 	majority := len(nodes)/2 + 1
 	var findings []Finding
 	for _, n := range nodes {
-		n.checkVote(voters, majority)
+		n.reportMute(voters, majority)
 		findings = append(findings, n.findings...)
 	}
 	if len(nodes) != 3 && len(nodes) != 5 && len(nodes) != 7 {
@@ -171,8 +171,8 @@ func (n *node) checkRestart() {
 	n.votesIn = n.lease + n.lease/100 - time.Duration(max(up-1, 0))*time.Second
 }
 
-// checkVote reports a server that does not vote now.
-func (n *node) checkVote(voters, majority int) {
+// reportMute reports a server that does not vote now.
+func (n *node) reportMute(voters, majority int) {
 	few := fmt.Sprintf("Servers that vote now: %d. A majority is %d", voters, majority)
 	lost, lasting := voters < majority, few+", so calls go on."
 	if lost {

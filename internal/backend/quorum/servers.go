@@ -16,7 +16,7 @@ import (
 // mayVote, called after a reply, knows of the start of the server that replied.
 //
 // A renewal does not count either. Otherwise a restarted server that granted a late copy of a request
-// would keep its lease, although an earlier vote of that server may still count for another one. A
+// would keep its lease, although an earlier vote of that server may still count for another request. A
 // release needs no delay: it frees what the caller held.
 type Servers struct {
 	names   []string
