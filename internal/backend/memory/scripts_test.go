@@ -48,7 +48,7 @@ func sender(locker string) *wire.Sender {
 
 // namesOf returns the names of all data of a key.
 func namesOf(k backend.Key) (names []string) {
-	for name := wire.Hash; name <= wire.Woken; name++ {
+	for name := wire.Hash; name <= wire.Flow; name++ {
 		names = append(names, wire.Stored(k.Stored[0], name))
 	}
 	return names

@@ -82,6 +82,11 @@ func (s *mini) look(key backend.Key) memory.Stored {
 	st.Parked, st.ParkedTTL = s.scores(key.Stored[0] + ":p")
 	st.Woken, st.WokenTTL = s.scores(key.Stored[0] + ":w")
 	st.Shares, st.SharesTTL = s.scores(key.Stored[0] + ":s")
+	st.Flow, st.FlowTTL = map[string]string{}, s.m.TTL(key.Stored[0]+":f").Microseconds()
+	names, _ = s.m.HKeys(key.Stored[0] + ":f")
+	for _, name := range names {
+		st.Flow[name] = s.m.HGet(key.Stored[0]+":f", name)
+	}
 	return st
 }
 
@@ -219,6 +224,7 @@ func (s *actual) run(now int64, c wire.Command, key backend.Key) (any, memory.St
 	parked, woken := p.ZRangeWithScores(ctx, key.Stored[0]+":p", 0, -1), p.ZRangeWithScores(ctx, key.Stored[0]+":w", 0, -1)
 	parkedTTL, wokenTTL := p.PTTL(ctx, key.Stored[0]+":p"), p.PTTL(ctx, key.Stored[0]+":w")
 	shares, sharesTTL := p.ZRangeWithScores(ctx, key.Stored[0]+":s", 0, -1), p.PTTL(ctx, key.Stored[0]+":s")
+	flow, flowTTL := p.HGetAll(ctx, key.Stored[0]+":f"), p.PTTL(ctx, key.Stored[0]+":f")
 	_, _ = p.Exec(ctx)
 	s.ended(now)
 	v, err := cmd.Result()
@@ -231,6 +237,7 @@ func (s *actual) run(now int64, c wire.Command, key backend.Key) (any, memory.St
 	st.Parked, st.ParkedTTL = scores(parked.Val()), max(parkedTTL.Val(), 0).Microseconds()
 	st.Woken, st.WokenTTL = scores(woken.Val()), max(wokenTTL.Val(), 0).Microseconds()
 	st.Shares, st.SharesTTL = scores(shares.Val()), max(sharesTTL.Val(), 0).Microseconds()
+	st.Flow, st.FlowTTL = flow.Val(), max(flowTTL.Val(), 0).Microseconds()
 	return v, st, errors.Join(err, ttl.Err())
 }
 

@@ -83,6 +83,8 @@ func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 	switch {
 	case r.Key.Kind == backend.KindOnce:
 		return backend.AcquireReply{Sent: sent}, errOnce
+	case r.Share.Rate.N > 0:
+		return backend.AcquireReply{Sent: sent}, errRate
 	case r.Share.Limit > 0:
 		return backend.AcquireReply{Sent: sent}, unsupported("shares", "one Redis")
 	case r.Lease > b.servers.longest:

@@ -4,13 +4,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
 // layout is the version of the encoding of a key, and its first byte. Raise it with each change of
 // Key or of the order in which codec.key lists its fields.
-const layout = 1
+const layout = 2
 
 // Encode returns the data of a key as bytes. Equal data has equal bytes.
 func Encode(k Key) []byte {
@@ -71,6 +72,11 @@ func (c *codec) key(k *Key) {
 	if c.text(&record); c.reads && record != "" {
 		k.Record = []byte(record)
 	}
+	f := &k.Flow
+	c.text(&f.Head)
+	for _, n := range []*int64{&f.Full, &f.Ahead, &f.HeadSeen, &f.Expires} {
+		c.long(n)
+	}
 	list(c, &k.Ended, c.text)
 	list(c, &k.Shares, func(s *Share) {
 		c.text(&s.ID)
@@ -97,6 +103,12 @@ func (c *codec) key(k *Key) {
 func (c *codec) share(s *backend.Share) {
 	c.number(&s.Limit)
 	c.number(&s.Weight)
+	for _, n := range []*int{&s.Rate.N, &s.Rate.Burst, &s.Rate.Cost} {
+		c.number(n)
+	}
+	per := int64(s.Rate.Per)
+	c.long(&per)
+	s.Rate.Per = time.Duration(per)
 }
 
 // list encodes the number of elements and then each of them. Each takes at least a byte, so a

@@ -47,6 +47,8 @@ func Stored(hash string, name KeyName) string {
 		return hash + ":p"
 	case Woken:
 		return hash + ":w"
+	case Flow:
+		return hash + ":f"
 	default:
 		return hash
 	}
