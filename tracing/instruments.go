@@ -142,6 +142,8 @@ func kindOf(at event.Acquisition) string {
 		return "shared"
 	case at.Limit > 0:
 		return "limited"
+	case at.Rate:
+		return "throttled"
 	}
 	return at.Kind.String()
 }

@@ -18,6 +18,7 @@ const (
 	outcomeTookOver    outcome = "took_over"
 	outcomeFailed      outcome = "failed"
 	outcomeReplayed    outcome = "replayed"
+	outcomeAdmitted    outcome = "admitted"
 	outcomeBusy        outcome = "busy"
 	outcomeMismatch    outcome = "mismatch"
 	outcomeCanceled    outcome = "canceled"
@@ -35,7 +36,7 @@ const (
 var (
 	exclusiveOutcomes = []outcome{
 		outcomeCompleted, outcomeTookOver, outcomeFailed, outcomeBusy, outcomeCanceled, outcomeUnavailable, outcomeClosed, outcomeLost,
-		outcomeTransferred, outcomeTicket, outcomeUnsupported,
+		outcomeTransferred, outcomeTicket, outcomeUnsupported, outcomeAdmitted,
 	}
 	// onceOutcomes are those of once keys, which have records and can be abandoned.
 	onceOutcomes = append([]outcome{outcomeReplayed, outcomeMismatch, outcomeAbandoned, outcomeBadRecord, outcomeUnknown}, exclusiveOutcomes...)
@@ -47,7 +48,7 @@ func (o outcome) isError() bool {
 	switch o {
 	case outcomeFailed, outcomeAbandoned, outcomeUnavailable, outcomeClosed, outcomeBadRecord, outcomeLost, outcomeUnknown, outcomeUnsupported:
 		return true
-	case outcomeCompleted, outcomeTookOver, outcomeReplayed, outcomeBusy, outcomeMismatch, outcomeCanceled, outcomeTransferred, outcomeTicket:
+	case outcomeCompleted, outcomeTookOver, outcomeReplayed, outcomeAdmitted, outcomeBusy, outcomeMismatch, outcomeCanceled, outcomeTransferred, outcomeTicket:
 	}
 	return false
 }

@@ -28,14 +28,18 @@ type Flow struct {
 }
 
 // interval returns the time in which a cost of 1 returns to the bucket, in µs. It is a float64, as
-// all numbers of the scripts are. The conversions in this file keep the compiler from fusing two
+// all numbers of the scripts are. Only spans are calculated with it, because a time in µs has no
+// place for a fraction there. The conversions in this file keep the compiler from fusing two
 // operations, which would round differently.
 func interval(r backend.Rate) float64 { return float64(micros(r.Per)) / float64(r.N) }
 
 // dueOf returns the time from which on a bucket that is full at the time full allows a call.
-func dueOf(full float64, r backend.Rate) Instant {
-	return Instant(math.Ceil(full - float64(float64(r.Burst-min(r.Cost, r.Burst))*interval(r))))
+func dueOf(full Instant, r backend.Rate) Instant {
+	return full - Span(math.Floor(float64(r.Burst-min(r.Cost, r.Burst))*interval(r)))
 }
+
+// refill returns the time in which a cost returns to the bucket.
+func refill(cost int, r backend.Rate) Span { return Span(math.Ceil(float64(cost) * interval(r))) } //planted:rules-rate-rounded
 
 // due returns the time from which on the rate allows a call. A bucket that is full later than it can
 // be means that the clock was set back. The time is then written anew: otherwise it would move with
@@ -44,7 +48,7 @@ func (k *Key) due(r backend.Rate, now Instant) Instant {
 	if k.Flow.Full-now > k.Flow.Ahead { //planted:rules-rate-clock
 		k.Flow.Full = now + k.Flow.Ahead
 	}
-	return dueOf(float64(k.Flow.Full), r)
+	return dueOf(k.Flow.Full, r)
 }
 
 // spend takes the cost of a number of calls. It returns the cost that calls may have now, and the
@@ -52,7 +56,7 @@ func (k *Key) due(r backend.Rate, now Instant) Instant {
 func (k *Key) spend(r backend.Rate, calls int, now Instant) (rest int, reset time.Duration) {
 	k.due(r, now)
 	per, f := interval(r), &k.Flow
-	f.Full = min(Instant(math.Ceil(float64(max(f.Full, now))+float64(float64(r.Cost*calls)*per))), now+maxAhead) //planted:rules-rate-spent
+	f.Full = min(max(f.Full, now)+refill(r.Cost*calls, r), now+maxAhead) //planted:rules-rate-spent
 	f.Ahead = f.Full - now
 	f.keep(ceilMillis(f.Ahead)+1000, now)
 	rest = max(int(math.Floor(float64(r.Burst)-float64(f.Ahead)/per)), 0)
@@ -139,13 +143,13 @@ func busyRated(k Key, r *backend.AcquireRequest, e Env) (Key, backend.AcquireRep
 		k.Flow.see(r.ID, e.Now)
 	}
 	k.due(r.Share.Rate, e.Now)
-	full := float64(max(k.Flow.Full, e.Now))
+	full := max(k.Flow.Full, e.Now)
 	for _, w := range k.Queue[:min(len(k.Queue), maxCounted)] {
 		if isWaiter(e.Locker, r.ID)(w) {
 			break
 		}
 		if w.Share.Rate.N > 0 {
-			full += float64(float64(w.Share.Rate.Cost) * interval(w.Share.Rate))
+			full += refill(w.Share.Rate.Cost, w.Share.Rate)
 		}
 	}
 	reply.Remaining = duration(max(dueOf(full, r.Share.Rate)-e.Now, 0))

@@ -37,7 +37,11 @@ local function load_flow(flow, k)
 end
 
 -- Returns the time from which on a bucket that is full at the time full lets a request begin.
-local function due_of(full, interval, burst, cost) return math.ceil(full - (burst - math.min(cost, burst)) * interval) end
+local function due_of(full, interval, burst, cost) return full - math.floor((burst - math.min(cost, burst)) * interval) end
+
+-- Returns the time in which a cost returns to the bucket. It is rounded before it is added to a time,
+-- because a time in µs has no place for a fraction.
+local function refill(cost, interval) return math.ceil(cost * interval) end -- planted:rate-rounded
 
 -- Returns the time from which on the rate lets a request begin. A bucket that is full later than it can be
 -- means that the clock was set back. The time is then written anew: otherwise it would move with the
@@ -54,7 +58,7 @@ end
 -- may have 1 more.
 local function spend(flow, k, calls, interval, burst, cost)
   if k.full - k.now > k.ahead then k.full = k.now + k.ahead end -- as in due
-  k.full = math.min(math.ceil(math.max(k.full, k.now) + cost * calls * interval), k.now + max_ahead) -- planted:rate-spent
+  k.full = math.min(math.max(k.full, k.now) + refill(cost * calls, interval), k.now + max_ahead) -- planted:rate-spent
   k.ahead = k.full - k.now
   call('HSET', flow, 'b', string.format('%.0f %.0f', k.full, k.ahead))
   keep_flow(flow, math.ceil(k.ahead / 1000) + 1)
@@ -79,7 +83,7 @@ local function busy_rated(key, k, id, member, interval, burst, cost)
   for _, other in ipairs(first) do
     if other == member then break end
     local other_interval, _, other_cost = rate_of(other)
-    if other_interval then full = full + other_cost * other_interval end
+    if other_interval then full = full + refill(other_cost, other_interval) end
   end
   local left = math.max(due_of(full, interval, burst, cost) - k.now, 0)
   return {0, left, 0, '', waiting, '', '', '', 0, in_turn and 1 or 2, 1}
