@@ -74,6 +74,12 @@ func (r Rate) Validate() error {
 	return errtext.Join(errs...)
 }
 
+// Interval returns the time between two calls at this rate.
+func (r Rate) Interval() time.Duration {
+	f := r.filled()
+	return time.Duration(float64(f.Cost) * float64(f.Per) / float64(max(f.N, 1)))
+}
+
 // filled returns r with its defaults.
 func (r Rate) filled() backend.Rate {
 	f := backend.Rate{N: r.N, Per: r.Per, Burst: max(r.Burst, 1), Cost: max(r.Cost, 1)}
@@ -204,8 +210,7 @@ func (q *keyQueue) turnLocked(c *call, n int) time.Duration {
 	if q.busy == nil || !q.busy.Exact || c.limit.Rate.N == 0 {
 		return 0
 	}
-	r := c.limit.Rate.filled()
-	return q.busy.Remaining - time.Since(q.received) + time.Duration(float64(n*r.Cost)*float64(r.Per)/float64(r.N))
+	return q.busy.Remaining - time.Since(q.received) + time.Duration(n)*c.limit.Rate.Interval()
 }
 
 // removeLateLocked removes the calls whose turn is after the end of their wait, and returns them with

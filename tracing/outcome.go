@@ -36,8 +36,10 @@ const (
 var (
 	exclusiveOutcomes = []outcome{
 		outcomeCompleted, outcomeTookOver, outcomeFailed, outcomeBusy, outcomeCanceled, outcomeUnavailable, outcomeClosed, outcomeLost,
-		outcomeTransferred, outcomeTicket, outcomeUnsupported, outcomeAdmitted,
+		outcomeTransferred, outcomeTicket, outcomeUnsupported,
 	}
+	// throttledOutcomes are those of Throttle, which holds nothing.
+	throttledOutcomes = []outcome{outcomeAdmitted, outcomeBusy, outcomeCanceled, outcomeUnavailable, outcomeClosed, outcomeUnsupported}
 	// onceOutcomes are those of once keys, which have records and can be abandoned.
 	onceOutcomes = append([]outcome{outcomeReplayed, outcomeMismatch, outcomeAbandoned, outcomeBadRecord, outcomeUnknown}, exclusiveOutcomes...)
 )

@@ -36,6 +36,7 @@ type Delivery struct {
 	minHold time.Duration // of the holds of this task
 	share   backend.Share // the share of the key that the task needs; zero: the key alone
 	slots   int           // tasks like this one that run at the same time
+	rated   bool          // the task only waits for its rate, and each is the time between two of them
 	last    bool
 	waits   bool    // startWait has counted it
 	waitsOn lockKey // the key that it was counted for
@@ -47,7 +48,7 @@ type Request struct {
 	Locks *lockcore.Locker
 	Kind  event.Kind
 	Keys  []string       // without duplicates, in the order in which they are acquired
-	Limit lockcore.Limit // of the share of the one key; zero: the keys alone
+	Limit lockcore.Limit // of the share of the one key, or only its Rate; zero: the keys alone
 	Terms lockcore.Terms // of the keys
 	Task  string         // the name of the task, for Queue
 	Last  bool           // the last attempt: the queue gives up the task on an error, so it waits and is never parked
@@ -73,7 +74,10 @@ func (p *Pool) Delivery(r Request) *Delivery {
 	default:
 		v.slots = max(r.Limit.N/v.share.Weight, 1)
 	}
-	if v.each = v.mean.value() / time.Duration(v.slots); v.each > 0 {
+	if v.each = v.mean.value() / time.Duration(v.slots); r.Limit.N == 0 && r.Limit.Rate.N > 0 {
+		v.rated, v.each, v.minHold = true, r.Limit.Rate.Interval(), 0
+	}
+	if v.each > 0 {
 		v.quota = int(max(min((2*p.Check+v.each-1)/v.each, time.Duration(p.most)), 1))
 	}
 	return v
@@ -245,6 +249,10 @@ func (v *Delivery) Begin(ctx context.Context) (end func()) {
 			continue
 		}
 		room := v.noteParked(k, v.quota)
+		if early := v.each - v.Check; v.rated && early > 0 { // a task that is woken now would come too early
+			room = 0
+			time.AfterFunc(early, v.wakeCooled)
+		}
 		if r, err := v.unpark(ctx, k, backend.UnparkRequest{Remove: []string{v.entry}, Woken: room}); err == nil { // else the next hold wakes
 			if len(r.Wake) > 0 {
 				v.wake(k, room, r)
@@ -269,12 +277,12 @@ func (v *Delivery) endHolds() {
 }
 
 // wakeCooled wakes the next task at the end of MinHold, because the release of a key that cools
-// does not report parked tasks. If a worker of this server holds the key or waits for it, its hold
+// does not report parked tasks. It also wakes the next task before a rate lets it begin. If a worker of this server holds the key or waits for it, its hold
 // wakes them instead. A key with shares may have room for a parked task beside the holds, so it is
 // always checked.
 func (v *Delivery) wakeCooled() {
 	for _, k := range v.keys {
-		if v.mayHave(k) && (v.share.Limit > 0 || !v.busyHere(k)) {
+		if v.mayHave(k) && (v.rated || v.share.Limit > 0 || !v.busyHere(k)) {
 			v.wakeFree(k, max(v.noteParked(k, 0), 1))
 		}
 	}

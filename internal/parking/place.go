@@ -27,7 +27,7 @@ func (v *Delivery) park(ctx context.Context, k lockKey, busy *lockcore.BusyError
 	hidden.Subscribe(0) // before the task is parked, because it may be woken at once
 	key := hidden.Backend.Key(k.kind, k.name)
 	r, err := hidden.Backend.Park(ctx, backend.ParkRequest{
-		Key: &key, Entry: v.entry, Most: maxParked, Keep: 2 * (max(v.lease, busy.Remaining) + maxExtraDelay),
+		Key: &key, Entry: v.entry, Most: maxParked, Keep: 2 * (max(v.lease, busy.Remaining) + maxExtraDelay), Free: busy.Exact,
 	})
 	switch {
 	case errors.Is(err, backend.ErrUnsupported):
@@ -44,6 +44,9 @@ func (v *Delivery) park(ctx context.Context, k lockKey, busy *lockcore.BusyError
 	if look && v.hasRoom(ctx, &key) {
 		return nil, true // the entry keeps the place
 	}
+	if busy.Exact { // no release tells that the rate lets a task begin
+		time.AfterFunc(max(busy.Remaining-v.Check, 0), v.wakeCooled)
+	}
 	at = &Place{Text: v.text(k, busy, r.Before), Delay: v.comeBack(ctx, busy, r.Before)}
 	hidden.Subscribe(at.Delay + v.Late) // another process may end the hold
 	hidden.Report(ctx, event.Parked{
@@ -56,7 +59,10 @@ func (v *Delivery) park(ctx context.Context, k lockKey, busy *lockcore.BusyError
 // text returns Place.Text.
 func (v *Delivery) text(k lockKey, b *lockcore.BusyError, before int) string {
 	text := fmt.Sprintf("%s with %d before it", v.parkedOn(k), before)
-	if b.Holder == (event.Holder{}) {
+	switch {
+	case b.Exact:
+		return fmt.Sprintf("%s; its rate lets the next one begin in %v", text, b.Remaining.Round(time.Millisecond))
+	case b.Holder == (event.Holder{}):
 		return fmt.Sprintf("%s; the key is kept for another %v", text, b.Remaining.Round(time.Millisecond))
 	}
 	return fmt.Sprintf("%s; held for %v by %v", text, b.HeldFor.Round(time.Millisecond), b.Holder)
@@ -76,8 +82,11 @@ func (v *Delivery) hasRoom(ctx context.Context, key *backend.Key) bool {
 // comeBack returns the delay after which the task comes back if it is not woken. It is a lease, or
 // the rest of MinHold (at most maxExtraDelay). Then the expected time of the tasks before it is
 // added (at most maxExtraDelay), and up to a quarter of the sum. It ends before the task's
-// deadline, but is at least 1 s.
+// deadline, but is at least 1 s. If the rate decides, it is the time until the turn of the task.
 func (v *Delivery) comeBack(ctx context.Context, busy *lockcore.BusyError, before int) time.Duration {
+	if busy.Exact { // its own turn
+		return max(min(busy.Remaining+time.Duration(before)*v.each, maxRateDelay), time.Second)
+	}
 	d := v.lease
 	if busy.Holder == (event.Holder{}) && (busy.Remaining > backend.ReserveTime || v.minHold > 0) { // cooling
 		d = min(busy.Remaining, maxExtraDelay)
@@ -96,6 +105,8 @@ func (v *Delivery) comeBack(ctx context.Context, busy *lockcore.BusyError, befor
 	}
 	return max(d, time.Second)
 }
+
+const maxRateDelay = 24 * time.Hour
 
 // MaxMargin is the longest time between the end of a wait and the task's deadline.
 const MaxMargin = time.Second

@@ -115,9 +115,11 @@ func (d *decorator) exclusive(ctx context.Context, t *asynq.Task, next asynq.Han
 	return d.refused(ctx, terms.Name, at, err)
 }
 
-// underGuard runs fn while it holds the keys, or its share of the one key.
+// underGuard runs fn while it holds the keys, or its share of the one key, or at the rate of the key.
 func (d *decorator) underGuard(ctx context.Context, keys []string, limit lockcore.Limit, terms lockcore.Terms, fn func(context.Context) error) error {
 	switch {
+	case limit.N == 0 && limit.Rate.N > 0:
+		return guard.Throttled(ctx, d.locks, keys[0], limit.Rate, lockcore.ThrottleOptions{Name: terms.Name, Wait: terms.Wait, MaxWaiting: terms.MaxWaiting}, fn)
 	case limit.N == lockcore.Unlimited:
 		return guard.Shared(ctx, d.locks, keys[0], terms, fn)
 	case limit.N > 0:

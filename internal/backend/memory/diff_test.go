@@ -416,7 +416,7 @@ var entries = []string{"a 1", "a 2", "a 3", "b 1", "b 2", "\xff\x00", "a"}
 
 func (c *compared) park(key int) {
 	by := c.rnd.IntN(len(c.lockers))
-	r := backend.ParkRequest{Key: &c.keys[key], Entry: pick(c, entries), Most: 2 + c.rnd.IntN(5), Keep: pick(c, c.timing.parkings)}
+	r := backend.ParkRequest{Key: &c.keys[key], Entry: pick(c, entries), Most: 2 + c.rnd.IntN(5), Keep: pick(c, c.timing.parkings), Free: c.chance(20)}
 	c.send(key, by, func(b backend.Backend) (any, error) { return b.Park(c.t.Context(), r) }, func(r []any) (any, error) {
 		return wire.DecodePark(r)
 	}, sender(c.lockers[by].id).Park(&r))

@@ -222,11 +222,11 @@ func (*Sender) Inspect(k *backend.Key, part backend.RecordPart) Command {
 }
 
 // Park parks an entry, see backend.ParkRequest.
-var Park = script("park", []KeyName{Hash, Parked, Woken}, "entry", "most", "keep_ms", "locker")
+var Park = script("park", []KeyName{Hash, Parked, Woken}, "entry", "most", "keep_ms", "locker", "park_free")
 
 // Park parks an entry.
 func (s *Sender) Park(r *backend.ParkRequest) Command {
-	return Park.command(r.Key, r.Entry, r.Most, millis(r.Keep), s.Locker)
+	return Park.command(r.Key, r.Entry, r.Most, millis(r.Keep), s.Locker, *flag(r.Free))
 }
 
 // Unpark removes entries and marks others, see backend.UnparkRequest. Its last argument is repeated.
