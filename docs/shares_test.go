@@ -2,6 +2,8 @@ package docs_test
 
 import (
 	"context"
+	"net/http"
+	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
+	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
 // callPartner runs send while at most 3 calls of the partner run, in all processes.
@@ -24,6 +27,54 @@ func callPartner(ctx context.Context, locks *lockcore.Locker, partner string, se
 // reports runs at most 3 tasks of the type at a time, on all workers together.
 func reports(mux *asynq.ServeMux, locks *lockcore.Locker, handler asynq.Handler) {
 	mux.Handle("report", asynqmw.Limited(locks, asynqmw.ByType(), lockcore.Limit{N: 3}, asynqmw.ShareOptions{})(handler))
+}
+
+// callAtRate runs send at most 20 times in any second, in all processes.
+func callAtRate(ctx context.Context, locks *lockcore.Locker, partner string, send func(context.Context) error) error {
+	rate := lockcore.Rate{N: 19, Burst: 2}
+	return guard.Throttled(ctx, locks, "calls:"+partner, rate, lockcore.ThrottleOptions{Wait: time.Minute}, send)
+}
+
+// ofTenant bounds the requests of each tenant, and answers 429 with Retry-After.
+func ofTenant(locks *lockcore.Locker, next http.Handler) http.Handler {
+	perMinute := lockcore.Rate{N: 91, Per: time.Minute, Burst: 10}
+	return httpmw.Throttled(locks, httpmw.ByPathValue("tenant", "tenant"), perMinute, httpmw.ThrottleOptions{})(next)
+}
+
+// A partner is called at most 20 times in a second, and a tenant gets 429 after its burst.
+func TestAtRate(t *testing.T) {
+	locks := locktest.New(t)
+	var calls sync.WaitGroup
+	begin := time.Now()
+	for range 25 {
+		calls.Go(func() {
+			if err := callAtRate(t.Context(), locks, "acme", func(context.Context) error { return nil }); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	calls.Wait()
+	if took := time.Since(begin); took < time.Second {
+		t.Errorf("25 calls took %v", took)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/{tenant}", ofTenant(locks, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+	served, refused := 0, 0
+	for range 20 { // in less time than one token takes to flow in, unless the machine is slow
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/acme", nil))
+		cancel()
+		switch w.Code {
+		case http.StatusOK:
+			served++
+		default:
+			refused++
+		}
+	}
+	if served < 10 || refused == 0 {
+		t.Errorf("%d requests were served and %d refused", served, refused)
+	}
 }
 
 // crowd counts how many calls are inside at the same time.

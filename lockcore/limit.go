@@ -48,8 +48,8 @@ const maxLimit = 1_000_000
 //
 // A call is granted when the weights of all shares, its own included, are together at most N. Each
 // call is granted by its own Limit, so all calls for a key should have the same N. It may change at
-// any time. With Terms.MinHold the weight of a share counts for at least that time. So the holds
-// that begin in any MinHold have together at most the weight N, unless a lease ends early.
+// any time. With Terms.MinHold the weight of a share counts for at least that time: all N
+// begin at once, and then none until it is over, unless a lease ends early.
 type Limit struct {
 	// N bounds the sum of the weights: 1 to 1,000,000, or Unlimited.
 	N int

@@ -62,7 +62,7 @@ func (b *begins) most(per time.Duration) (most int) {
 
 // Many calls of several processes wait for one rate. No window has more than N + Burst - 1 of them,
 // no slot of the rate is lost, and each call begins.
-// Shows: R1, R2
+// Shows: V1, V2
 func TestThrottleWindows(t *testing.T) {
 	for seed := range uint64(testlevel.Pick(t, 20, 100, 1000)) {
 		synctest.Test(t, func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestThrottleWindows(t *testing.T) {
 }
 
 // Calls of one process begin in the order of their arrival, also if their costs differ.
-// Shows: R3
+// Shows: V3
 func TestThrottleOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := inSpace(t, 1)[0]
@@ -123,7 +123,7 @@ func TestThrottleOrder(t *testing.T) {
 
 // A call whose turn is after the end of its wait is refused at once, and its error has the time of
 // its turn. The calls before it begin.
-// Shows: R4
+// Shows: V4
 func TestThrottleRefusesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lockers := inSpace(t, 2)
@@ -170,7 +170,7 @@ func TestThrottleRefusesAtOnce(t *testing.T) {
 }
 
 // A call that gives up, and a Locker that is closed, let the next calls begin without a delay.
-// Shows: R2
+// Shows: V2
 func TestThrottleGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lockers, r := inSpace(t, 3), lockcore.Rate{N: 1}
@@ -212,7 +212,7 @@ func TestThrottleGivesUp(t *testing.T) {
 
 // Throttle waits while the key is held alone, and not for shares. Inside a hold of the key alone it
 // is refused.
-// Shows: R5
+// Shows: V5
 func TestThrottleBesideHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lockers, r, forever := inSpace(t, 2), lockcore.Rate{N: 100}, lockcore.ThrottleOptions{Wait: lockcore.Forever}
@@ -259,7 +259,7 @@ func TestThrottleBesideHolds(t *testing.T) {
 
 // Permits with a rate are bounded by both: at most N at the same time, and so many begins. None is
 // handed to another call.
-// Shows: R1, S1
+// Shows: V1, S1
 func TestLimitWithRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lockers := inSpace(t, 3)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log"
 	"sync/atomic"
+	"time"
 
 	"github.com/hibiken/asynq"
 
@@ -83,4 +84,28 @@ func ExampleShared() {
 	})
 	fmt.Println("reports ran:", most > 0)
 	// Output: reports ran: true
+}
+
+// Tasks of a type begin at most 20 times in any second, in all workers together.
+func ExampleThrottled() {
+	begin := time.Now()
+	exampleServer(30, func(locks *lockcore.Locker) asynq.MiddlewareFunc {
+		return asynqmw.Throttled(locks, asynqmw.ByType(), lockcore.Rate{N: 19, Burst: 2}, asynqmw.ThrottleOptions{})
+	})
+	fmt.Println("in less than a second:", time.Since(begin) < time.Second)
+	// Output: in less than a second: false
+}
+
+// Each queue has its own rate.
+func ExampleThrottledFunc() {
+	rates := map[string]int{"default": 100, "bulk": 5}
+	var rate asynqmw.RateFunc = func(ctx context.Context, _ *asynq.Task) (lockcore.Rate, error) {
+		queue, _ := asynq.GetQueueName(ctx)
+		return lockcore.Rate{N: rates[queue]}, nil // 0 is an error: the task does not run
+	}
+	most := exampleServer(6, func(locks *lockcore.Locker) asynq.MiddlewareFunc {
+		return asynqmw.ThrottledFunc(locks, asynqmw.ByQueue(), rate, asynqmw.ThrottleOptions{})
+	})
+	fmt.Println("tasks ran:", most > 0)
+	// Output: tasks ran: true
 }

@@ -19,7 +19,7 @@ import (
 
 // Two servers with parking run 200 tasks at 20 a second, and tasks of another key between them. No
 // window has too many begins, no retry is used up, and the other tasks do not wait for the rate.
-// Shows: R1, A6
+// Shows: V1, A6
 func TestThrottledParking(t *testing.T) {
 	t.Parallel()
 	both(t, func(w *world) {
