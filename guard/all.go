@@ -84,6 +84,13 @@ func (a *all) run(ctx context.Context, needs []KeyLimit) error {
 		a.ran = true
 		return a.fn(ctx)
 	}
+	if n := needs[0]; n.rateOnly() {
+		t := a.rest()
+		if _, err := a.locks.Throttle(ctx, n.Key, n.Limit.Rate, lockcore.ThrottleOptions{Name: t.Name, Wait: t.Wait, MaxWaiting: t.MaxWaiting}); err != nil {
+			return err
+		}
+		return a.run(ctx, needs[1:])
+	}
 	return runHolding(ctx, a.name, a.locks, needs[0].Key, needs[0].Limit, a.rest(), func(ctx context.Context) error {
 		defer func() { // also if an Observer panics
 			if !a.ran { //planted:all-not-cooling

@@ -13,9 +13,14 @@ import (
 
 // KeyLimit is a key and its limit, for [LimitedAll].
 type KeyLimit struct {
-	Key   string
+	Key string
+	// Limit of the key. With N 0 and a Rate the call only waits for the rate of the key, as
+	// [Throttled] does.
 	Limit lockcore.Limit
 }
+
+// rateOnly reports whether the call holds nothing of the key.
+func (n KeyLimit) rateOnly() bool { return n.Limit.N == 0 && n.Limit.Rate.N > 0 }
 
 // LimitedAll runs fn while it holds a permit of each key: it is [Limited] for several limits at
 // once, such as 3 calls of a tenant and 20 of all tenants. If it cannot acquire one of them, fn
@@ -24,7 +29,8 @@ type KeyLimit struct {
 //
 // LimitedAll nests calls of Limited. It acquires the limits with the smallest N first, and waits for
 // each in the wait queue of that key. Limits with the same N are acquired in the byte order of their
-// keys, and lockcore.Unlimited comes last. So a call that waits holds permits of narrow limits, and
+// keys. Then come lockcore.Unlimited and, the slowest first, rates without a limit: a call takes from
+// a rate only when it has all permits. So a call that waits holds permits of narrow limits, and
 // occupies the wide ones, which others need too, only while fn runs. The wait, the terms, a busy key
 // and a lost lease are as for [ExclusiveAll]: t.Wait bounds the whole wait, and if a key stays busy,
 // the permits of the other keys are released.
@@ -51,15 +57,33 @@ func LimitedAll(ctx context.Context, locks *lockcore.Locker, limits []KeyLimit, 
 // in front of it in the queue, and a call that holds the key runs fn or waits for a later key. There
 // are finitely many keys, so each chain of waits ends at a call that runs fn.
 func before(a, b KeyLimit) int {
-	return cmp.Or(cmp.Compare(width(a.Limit), width(b.Limit)), cmp.Compare(a.Key, b.Key))
+	return cmp.Or(cmp.Compare(a.width(), b.width()), cmp.Compare(a.pace(), b.pace()), cmp.Compare(a.Key, b.Key))
 }
 
-// width is the first criterion of before: the narrower limit is acquired first.
-func width(n lockcore.Limit) int {
-	if n.N == lockcore.Unlimited {
+// width is the first criterion of before: the narrower limit is acquired first, and rates come last.
+func (n KeyLimit) width() int {
+	switch {
+	case n.rateOnly():
 		return math.MaxInt
+	case n.Limit.N == lockcore.Unlimited:
+		return math.MaxInt - 1
 	}
-	return n.N
+	return n.Limit.N
+}
+
+// pace is the second criterion of before: the slower rate comes first.
+func (n KeyLimit) pace() int64 {
+	if n.rateOnly() {
+		return -int64(n.Limit.Rate.Interval())
+	}
+	return 0
+}
+
+func (n KeyLimit) validate() error {
+	if n.Limit.N == 0 && n.Limit.Weight == 0 && n.Limit.Rate != (lockcore.Rate{}) {
+		return n.Limit.Rate.Validate()
+	}
+	return n.Limit.Validate()
 }
 
 // limitSet returns the different limits in the order in which they are acquired, and an error with
@@ -70,7 +94,7 @@ func limitSet(limits []KeyLimit) (sorted []KeyLimit, err error) {
 	for i, n := range limits {
 		field := fmt.Sprintf("limits[%d]", i)
 		errs = append(errs, checkKey(field+".Key", n.Key))
-		if err := n.Limit.Validate(); err != nil {
+		if err := n.validate(); err != nil {
 			errs = append(errs, errtext.Prefix("guard: LimitedAll: "+field, err))
 		}
 		j, again := first[n.Key]

@@ -39,7 +39,8 @@
 //     Keep.
 //   - [Exclusive]: no two tasks of a key run at the same time. [ExclusiveAll]: the same for tasks
 //     with several keys.
-//   - [Limited]: at most n tasks of a key run at the same time.
+//   - [Limited]: at most n tasks of a key run at the same time. [LimitedAll]: for
+//     several limits.
 //   - [Shared]: tasks of a key run at the same time, but never together with a task of Exclusive.
 //   - [Ticks]: a periodic task is enqueued once for each tick, by any number of processes.
 //

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
@@ -44,8 +45,8 @@ func exampleServer(n int, guarded func(locks *lockcore.Locker) asynq.MiddlewareF
 	}
 	defer srv.Shutdown()
 	client := asynq.NewClientFromRedisClient(rdb)
-	for range n {
-		if _, err := client.Enqueue(asynq.NewTask("report", nil)); err != nil {
+	for i := range n {
+		if _, err := client.Enqueue(asynq.NewTask("report", fmt.Appendf(nil, `{"customer": %d}`, i%2))); err != nil {
 			log.Fatal(err)
 		}
 	}
@@ -74,6 +75,24 @@ func ExampleLimitedFunc() {
 	})
 	fmt.Println("more than 2:", most > 2)
 	// Output: more than 2: false
+}
+
+// At most 2 reports of a customer run at a time, and at most 3 of all customers. A task that waits for
+// its customer occupies none of the 3 permits.
+func ExampleLimitedAll() {
+	customer := asynqmw.ByJSON("customer", "/customer")
+	var limits asynqmw.LimitsFunc = func(ctx context.Context, t *asynq.Task) ([]asynqmw.KeyLimit, error) {
+		key, err := customer(ctx, t)
+		return []asynqmw.KeyLimit{
+			{Key: key, Limit: lockcore.Limit{N: 2}},
+			{Key: guard.Key{Class: "reports", ID: "all"}, Limit: lockcore.Limit{N: 3}},
+		}, err
+	}
+	most := exampleServer(12, func(locks *lockcore.Locker) asynq.MiddlewareFunc {
+		return asynqmw.LimitedAll(locks, limits, asynqmw.ShareOptions{})
+	})
+	fmt.Println("more than 3:", most > 3)
+	// Output: more than 3: false
 }
 
 // Reports read the books at the same time, but never while a task of Exclusive with the same key
