@@ -25,8 +25,7 @@ func ExampleThrottled() {
 			fmt.Println("called")
 			return nil
 		})
-		var busy *lockcore.BusyError
-		if errors.As(err, &busy) {
+		if busy, ok := errors.AsType[*lockcore.BusyError](err); ok {
 			fmt.Println("try again after", busy.RetryAfter())
 		}
 	}

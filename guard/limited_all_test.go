@@ -39,8 +39,11 @@ func (f *fixture) held(t *testing.T, key string) int {
 // for any order of the list.
 func TestLimitedAllOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
-		limits := []guard.KeyLimit{limit("z", 1), limit("b", 3), limit("c", 3), limit("a", 20), limit("0", lockcore.Unlimited),
-			{Key: "1", Limit: lockcore.Limit{Rate: lockcore.Rate{N: 1000, Burst: 100}}}, {Key: "2", Limit: lockcore.Limit{Rate: lockcore.Rate{N: 500, Burst: 100}}}}
+		limits := []guard.KeyLimit{
+			limit("z", 1), limit("b", 3), limit("c", 3), limit("a", 20), limit("0", lockcore.Unlimited),
+			{Key: "1", Limit: lockcore.Limit{Rate: lockcore.Rate{N: 1000, Burst: 100}}},
+			{Key: "2", Limit: lockcore.Limit{Rate: lockcore.Rate{N: 500, Burst: 100}}},
+		}
 		for range 20 {
 			rand.Shuffle(len(limits), func(i, j int) { limits[i], limits[j] = limits[j], limits[i] })
 			given := slices.Clone(limits)
@@ -260,15 +263,15 @@ func TestLimitedAllBadInput(t *testing.T) {
 		}
 		a := limit("a", 1)
 		for want, err := range map[string]error{
-			"guard: LimitedAll: locks and fn must not be nil":                                            guard.LimitedAll(t.Context(), nil, []guard.KeyLimit{a}, noWait, nothing),
-			"LimitedAll: locks and fn must":                                                              guard.LimitedAll(t.Context(), f.locks, []guard.KeyLimit{a}, noWait, nil),
-			"LimitedAll: limits has 0 different keys, must have between 1 and 16":                        all(),
-			"LimitedAll: limits has 17 different keys, must":                                             all(many...),
-			"limits[1].Key is 0 bytes long, must be between 1 and 512 bytes":                             all(a, limit("", 1)),
-			"limits[0].Key is 513 bytes long":                                                            all(limit(strings.Repeat("x", 513), 1)),
-			"LimitedAll: limits[1]: Limit.N is 0, must be between 1 and 1000000":                         all(a, limit("b", 0)),
-			"limits[0]: Limit.Weight is 4, must be between 0 and N, which is 3":                          all(guard.KeyLimit{Key: "a", Limit: lockcore.Limit{N: 3, Weight: 4}}),
-			"limits[1] has the key of limits[0] with another Limit, {N:2 Weight:0}, must be {N:1 Weight": all(a, limit("a", 2)),
+			"guard: LimitedAll: locks and fn must not be nil":                      guard.LimitedAll(t.Context(), nil, []guard.KeyLimit{a}, noWait, nothing),
+			"LimitedAll: locks and fn must":                                        guard.LimitedAll(t.Context(), f.locks, []guard.KeyLimit{a}, noWait, nil),
+			"LimitedAll: limits has 0 different keys, must have between 1 and 16":  all(),
+			"LimitedAll: limits has 17 different keys, must":                       all(many...),
+			"limits[1].Key is 0 bytes long, must be between 1 and 512 bytes":       all(a, limit("", 1)),
+			"limits[0].Key is 513 bytes long":                                      all(limit(strings.Repeat("x", 513), 1)),
+			"LimitedAll: limits[1]: Limit.N is 0, must be between 1 and 1000000":   all(a, limit("b", 0)),
+			"limits[0]: Limit.Weight is 4, must be between 0 and N, which is 3":    all(guard.KeyLimit{Key: "a", Limit: lockcore.Limit{N: 3, Weight: 4}}),
+			"limits[1] has the key of limits[0] with another Limit, {N:2 Weight:0": all(a, limit("a", 2)),
 			"Terms.Lease is 1ns": guard.LimitedAll(t.Context(), f.locks, []guard.KeyLimit{a}, lockcore.Terms{Lease: 1}, nothing),
 		} {
 			if !errors.Is(err, lockcore.ErrNotRun) || !strings.Contains(fmt.Sprint(err), want) {

@@ -65,7 +65,7 @@ type turn struct {
 // result is the end of a call: a record or an error.
 type result struct {
 	record      *Record
-	fingerprint string // of record
+	fingerprint string    // of record
 	admitted    *admitted // the call may begin, and holds nothing
 	err         error
 	refused     *snapshot // its refusal is the error. The call makes it, because that may wait for the end of its ctx

@@ -2,7 +2,6 @@ package lockcore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -22,18 +21,18 @@ const (
 // the same Redis and prefix. It is a bucket of size Burst, into which N tokens flow in Per, and from
 // which a call takes its Cost:
 //
-//	lockcore.Rate{N: 20}                                   // one each 50 ms
-//	lockcore.Rate{N: 19, Burst: 2}                         // at most 20 in any second
-//	lockcore.Rate{N: 100, Per: time.Minute, Burst: 10}     // at most 109 in any minute, 10 at once
+//		lockcore.Rate{N: 20}                                   // one each 50 ms
+//		lockcore.Rate{N: 19, Burst: 2}                         // at most 20 in any second
+//		lockcore.Rate{N: 100, Per: time.Minute, Burst: 10}     // at most 109 in any minute, 10 at once
 //
-//   - The Rate belongs to the call. Redis stores one time for a key, and no Rate, so a call with
-//     another Rate needs no setup.
-//   - With Burst 1 a call that begins late delays all calls behind it. So at more than about 20 a
-//     second, N-1 with Burst 2 has the same window and loses no time.
-//   - The time is that of Redis. Calls begin a moment after it, when the reply has arrived.
-//   - A cost is never returned, whether the call fails or not. If a reply is lost, it may be taken
-//     twice: fewer calls begin, never more. If Redis loses its data, at most Burst more begin.
-//   - A call with a Cost above Burst waits until the bucket is full, and then takes more than it has.
+//	  - The Rate belongs to the call. Redis stores one time for a key, and no Rate, so a call with
+//	    another Rate needs no setup.
+//	  - With Burst 1 a call that begins late delays all calls behind it. So at more than about 20 a
+//	    second, N-1 with Burst 2 has the same window and loses no time.
+//	  - The time is that of Redis. Calls begin a moment after it, when the reply has arrived.
+//	  - A cost is never returned, whether the call fails or not. If a reply is lost, it may be taken
+//	    twice: fewer calls begin, never more. If Redis loses its data, at most Burst more begin.
+//	  - A call with a Cost above Burst waits until the bucket is full, and then takes more than it has.
 type Rate struct {
 	// N is how many calls of cost 1 may begin in Per: 1 to 1,000,000.
 	N int
@@ -156,7 +155,7 @@ func (l *Locker) Spend(ctx context.Context, key string, r Rate) error {
 	k := l.backend.Key(backend.KindExclusive, key)
 	if err := l.backend.Spend(ctx, &k, r.filled()); err != nil {
 		if end := endOf(ctx); end != nil {
-			return errors.Join(unavailable(err), end)
+			return errtext.Join(unavailable(err), end)
 		}
 		return unavailable(err)
 	}

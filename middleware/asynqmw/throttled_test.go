@@ -135,7 +135,9 @@ func TestThrottledFunc(t *testing.T) {
 	})
 	for name, f := range map[string]func(){
 		"rate is nil": func() { asynqmw.ThrottledFunc(nil, nil, nil, asynqmw.ThrottleOptions{}) },
-		"bad rate":    func() { asynqmw.Throttled(nil, asynqmw.ByType(), lockcore.Rate{N: -1}, asynqmw.ThrottleOptions{Busy: 9}) },
+		"bad rate": func() {
+			asynqmw.Throttled(nil, asynqmw.ByType(), lockcore.Rate{N: -1}, asynqmw.ThrottleOptions{Busy: 9})
+		},
 	} {
 		func() {
 			defer func() {
