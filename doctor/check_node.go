@@ -135,7 +135,7 @@ func fields(v any) map[string]string {
 func (n *node) readConfig(ctx context.Context) {
 	n.config = map[string]string{}
 	names := []string{
-		"maxmemory", "maxmemory-policy", "save", "appendonly", "appendfsync", "min-replicas-to-write", "min-replicas-max-lag", "timeout",
+		"maxmemory", "maxmemory-policy", "save", "appendonly", "appendfsync", "no-appendfsync-on-rewrite", "min-replicas-to-write", "min-replicas-max-lag", "timeout",
 		"tcp-keepalive", "client-output-buffer-limit", "lua-time-limit",
 	}
 	for _, name := range names {

@@ -62,7 +62,7 @@ func CheckQuorum(ctx context.Context, masters []*goredis.Client, o lockcore.Opti
 	}
 	var wg sync.WaitGroup
 	for _, n := range nodes {
-		wg.Go(func() { n.vote(bound) })
+		wg.Go(func() { n.examineVoter(bound) })
 	}
 	wg.Wait()
 	if end := endOf(ctx); end != nil {
@@ -71,8 +71,8 @@ func CheckQuorum(ctx context.Context, masters []*goredis.Client, o lockcore.Opti
 	return together(nodes)
 }
 
-// vote examines a server of a majority.
-func (n *node) vote(ctx context.Context) {
+// examineVoter examines a server of a majority.
+func (n *node) examineVoter(ctx context.Context) {
 	alone := []*node{n}
 	defer n.sweep(context.WithoutCancel(ctx), alone)
 	n.examine(ctx)
@@ -107,7 +107,7 @@ func together(nodes []*node) ([]Finding, error) {
 	majority := len(nodes)/2 + 1
 	var findings []Finding
 	for _, n := range nodes {
-		n.checkVote(voters, majority)
+		n.reportMute(voters, majority)
 		findings = append(findings, n.findings...)
 	}
 	if len(nodes) != 3 && len(nodes) != 5 && len(nodes) != 7 {
@@ -157,22 +157,22 @@ func (n *node) checkRestart() {
 			fmt.Sprintf("Give the user +info and the rights that %s lists. +config|get shows appendfsync.", rightsPage))
 		return
 	}
-	aof, fsync := n.config["appendonly"], n.config["appendfsync"]
-	if aof == "yes" && fsync == "always" {
+	aof, fsync, pauses := n.config["appendonly"], n.config["appendfsync"], n.config["no-appendfsync-on-rewrite"]
+	if aof == "yes" && fsync == "always" && pauses != "yes" {
 		return
 	}
-	seen := fmt.Sprintf("appendonly is %s, appendfsync %s", aof, fsync)
+	seen := fmt.Sprintf("appendonly is %s, appendfsync %s, no-appendfsync-on-rewrite %s", aof, fsync, pauses)
 	if aof == "" || fsync == "" {
 		seen = "whether appendfsync is always is not known"
 	}
 	n.say(codePersistence, SeverityNote, seen,
 		fmt.Sprintf("After a restart its grants do not count for %v, the lease, because it may have lost leases.", n.lease),
-		"Set appendonly yes and appendfsync always if that is too long.")
+		"Set appendonly yes, appendfsync always and no-appendfsync-on-rewrite no if that is too long.")
 	n.votesIn = n.lease + n.lease/100 - time.Duration(max(up-1, 0))*time.Second
 }
 
-// checkVote reports a server that does not vote now.
-func (n *node) checkVote(voters, majority int) {
+// reportMute reports a server that does not vote now.
+func (n *node) reportMute(voters, majority int) {
 	few := fmt.Sprintf("Servers that vote now: %d. A majority is %d", voters, majority)
 	lost, lasting := voters < majority, few+", so calls go on."
 	if lost {

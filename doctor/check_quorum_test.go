@@ -178,6 +178,7 @@ func TestCheckQuorumServers(t *testing.T) {
 	replica := replicaOf(t, primary)
 	node := clusterNode(t, sound...)
 	young := redistest.Real(t, "--appendonly", "yes", "--appendfsync", "everysec")
+	pauses := redistest.Real(t, append([]string{"--no-appendfsync-on-rewrite", "yes"}, sound...)...)
 	evicts := redistest.Real(t, append([]string{"--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"}, sound...)...)
 	watched := redistest.Real(t, sound...)
 	sub := watched.Client(t).Subscribe(t.Context(), "__sentinel__:hello")
@@ -185,7 +186,7 @@ func TestCheckQuorumServers(t *testing.T) {
 	_, err := sub.Receive(t.Context())
 	ok(t, err)
 	slow := redistest.Real(t, sound...)
-	all := []*redistest.Server{primary, replica, node, young, evicts, watched, slow}
+	all := []*redistest.Server{primary, replica, node, young, pauses, evicts, watched, slow}
 	var masters []*redis.Client
 	for _, s := range all {
 		var edit []func(*redis.Options)
@@ -205,6 +206,7 @@ func TestCheckQuorumServers(t *testing.T) {
 		{replica, doctor.CodeReplica, doctor.SeverityProblem, "it is a replica"},
 		{node, doctor.CodeClusterClient, doctor.SeverityProblem, "a node of a Cluster"},
 		{young, doctor.CodePersistence, doctor.SeverityNote, "appendonly is yes, appendfsync everysec"},
+		{pauses, doctor.CodePersistence, doctor.SeverityNote, "no-appendfsync-on-rewrite yes"},
 		{evicts, doctor.CodeEviction, doctor.SeverityProblem, "allkeys-lru"},
 		{watched, doctor.CodeSentinel, doctor.SeverityWarning, "1 subscribers"},
 		{slow, doctor.CodeLatency, doctor.SeverityWarning, "the lease is 1s"},

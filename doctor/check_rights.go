@@ -48,7 +48,6 @@ try('ZRANGE', KEYS[2], 0, -1)
 try('ZRANK', KEYS[2], 'm')
 try('ZSCORE', KEYS[2], 'm')
 try('ZREM', KEYS[2], 'n')
-try('ZPOPMIN', KEYS[2])
 if deletes then redis.call('DEL', KEYS[1], KEYS[2]) end
 try('PUBLISH', ARGV[1], 'check')
 return refused`

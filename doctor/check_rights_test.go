@@ -20,7 +20,7 @@ import (
 )
 
 // least are the rights that docs/operate.md lists.
-const least = "-@all +eval +evalsha +time +get +set +hget +hmget +hset +hdel +pexpire +pttl +del +zadd +zrem +zrange +zrank +zscore +zcard +zpopmin +publish +subscribe +unsubscribe +ping"
+const least = "-@all +eval +evalsha +time +get +set +hget +hmget +hset +hdel +pexpire +pttl +del +zadd +zrem +zrange +zrank +zscore +zcard +publish +subscribe +unsubscribe +ping"
 
 // asUser returns a client of a user with these rights.
 func asUser(t *testing.T, s *redistest.Server, rules string) *redis.Client {

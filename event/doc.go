@@ -4,6 +4,6 @@
 //	locks, err := lockcore.New(rdb, lockcore.Options{Observer: event.Join(traces, mine)})
 //
 // A call has one event Start. Then it has [Waiting] if another holder was first, and [Granted],
-// [Refused] or [Replayed]. A call that ran ends with [Released]. [Lost], [Overrun] and [RenewFailed]
-// may come between. The other events tell of a Locker as a whole, or of a middleware.
+// [Refused], [Admitted] or [Replayed]. A call that was granted ends with [Released]. [Lost],
+// [Overrun] and [RenewFailed] may come between. The other events tell of a Locker as a whole, or of a middleware.
 package event

@@ -11,7 +11,8 @@ type Acquisition struct {
 	Kind    Kind
 	Name    string // Terms.Name
 	Key     string // raw: hash it before it leaves the process
-	Limit   int    // lockcore.Limit.N; 0: the call gets the key alone
+	Limit   int    // lockcore.Limit.N; 0: the call gets the key alone, or only waits for its Rate
+	Rate    bool   // the call has a lockcore.Rate
 	Backend string // "redis" or "memory (this process only)"
 	Locker  string // UUID, see Locker.ID
 }
@@ -37,7 +38,7 @@ type Observer interface {
 	// the commands, of the ctx of the handler, and of the events. Start is not called for a
 	// nested call.
 	Start(ctx context.Context, a Acquisition) context.Context
-	// Event is called with the ctx of Start. Refused, Replayed or Released is the last event of a
+	// Event is called with the ctx of Start. Refused, Admitted, Replayed or Released is the last event of a
 	// call; only CompletionFailed or CompletionStored may follow. These events belong to no
 	// call and come with any ctx:
 	//
@@ -70,7 +71,7 @@ type Waiting struct {
 	Nested bool
 }
 
-// Wait describes the wait of a call. It is part of Granted, Refused and Replayed, and not an event.
+// Wait describes the wait of a call. It is part of Granted, Refused, Admitted and Replayed, and not an event.
 type Wait struct {
 	Waited    time.Duration // since the call began
 	Contended bool          // another holder, or another call of this process, was first
@@ -91,6 +92,9 @@ type Refused struct {
 	Wait
 	Err error // satisfies errors.Is(err, ErrNotRun)
 }
+
+// Admitted ends a call of Throttle: its rate has let it begin, and it holds nothing.
+type Admitted struct{ Wait }
 
 // Replayed ends a call whose key was done.
 type Replayed struct {

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	maxKeys   = 16  // of ExclusiveAll
+	maxKeys   = 16  // of ExclusiveAll and LimitedAll
 	maxKeyLen = 512 // bytes, the limit of lockcore
 )
 
@@ -46,20 +46,28 @@ const (
 // Other errors are those of Exclusive. Invalid keys or terms are refused before any key is
 // acquired.
 func ExclusiveAll(ctx context.Context, locks *lockcore.Locker, keys []string, t lockcore.Terms, fn func(context.Context) error) error {
-	if locks == nil || fn == nil {
-		return errtext.Prefix("guard: ExclusiveAll: locks and fn must not be nil", lockcore.ErrNotRun)
-	}
 	sorted, bad := keySet(keys)
+	return runAll(ctx, "ExclusiveAll", locks, sorted, bad, t, fn)
+}
+
+// runAll runs fn while it holds the keys of needs, which it acquires in that order: a share of each
+// key with a Limit, and the others alone. bad has every problem of needs. name is the function that
+// error texts name.
+func runAll(ctx context.Context, name string, locks *lockcore.Locker, needs []KeyLimit, bad error, t lockcore.Terms, fn func(context.Context) error) error {
+	if locks == nil || fn == nil {
+		return errtext.Prefix("guard: "+name+": locks and fn must not be nil", lockcore.ErrNotRun)
+	}
 	if err := errtext.Join(bad, t.Validate()); err != nil {
 		return errtext.Wrap(lockcore.ErrNotRun, err)
 	}
 	t.Wait = cmp.Or(t.Wait, locks.Terms().Wait)
-	a := &all{locks: locks, terms: t, began: time.Now(), fn: fn}
-	return a.run(ctx, sorted)
+	a := &all{name: name, locks: locks, terms: t, began: time.Now(), fn: fn}
+	return a.run(ctx, needs)
 }
 
-// all is one call of ExclusiveAll.
+// all is one call of ExclusiveAll or LimitedAll.
 type all struct {
+	name  string
 	locks *lockcore.Locker
 	terms lockcore.Terms
 	began time.Time
@@ -67,22 +75,29 @@ type all struct {
 	ran   bool // fn was called
 }
 
-// run acquires the first of keys and calls itself for the others. Without keys it calls fn.
-func (a *all) run(ctx context.Context, keys []string) error {
-	if len(keys) == 0 {
+// run acquires the first of needs and calls itself for the others. Without needs it calls fn.
+func (a *all) run(ctx context.Context, needs []KeyLimit) error {
+	if len(needs) == 0 {
 		if ctx.Err() != nil { // a lease ended while the call waited for the last key
 			return errtext.Wrap(lockcore.ErrNotRun, context.Cause(ctx))
 		}
 		a.ran = true
 		return a.fn(ctx)
 	}
-	return Exclusive(ctx, a.locks, keys[0], a.rest(), func(ctx context.Context) error {
+	if n := needs[0]; n.rateOnly() {
+		t := a.rest()
+		if _, err := a.locks.Throttle(ctx, n.Key, n.Limit.Rate, lockcore.ThrottleOptions{Name: t.Name, Wait: t.Wait, MaxWaiting: t.MaxWaiting}); err != nil {
+			return err
+		}
+		return a.run(ctx, needs[1:])
+	}
+	return runHolding(ctx, a.name, a.locks, needs[0].Key, needs[0].Limit, a.rest(), func(ctx context.Context) error {
 		defer func() { // also if an Observer panics
 			if !a.ran { //planted:all-not-cooling
 				access.SkipMinHold(ctx)
 			}
 		}()
-		return a.run(ctx, keys[1:])
+		return a.run(ctx, needs[1:])
 	})
 }
 
@@ -99,18 +114,29 @@ func (a *all) rest() lockcore.Terms {
 }
 
 // keySet returns the different keys in byte order, and an error with every problem of keys.
-func keySet(keys []string) (sorted []string, err error) {
+func keySet(keys []string) (sorted []KeyLimit, err error) {
 	var errs []error
 	for i, key := range keys {
-		if len(key) == 0 || len(key) > maxKeyLen {
-			errs = append(errs, errtext.Wrap(lockcore.ErrKey, fmt.Errorf("keys[%d] is %d bytes long, must be between 1 and %d bytes", i, len(key), maxKeyLen)))
-		}
+		errs = append(errs, checkKey(fmt.Sprintf("keys[%d]", i), key))
 	}
-	sorted = slices.Clone(keys)
-	slices.Sort(sorted) //planted:all-in-order
-	sorted = slices.Compact(sorted)
-	if n := len(sorted); n < 1 || n > maxKeys {
-		errs = append(errs, fmt.Errorf("guard: ExclusiveAll: keys has %d different keys, must have between 1 and %d", n, maxKeys))
+	different := slices.Clone(keys)
+	slices.Sort(different) //planted:all-in-order
+	for _, key := range slices.Compact(different) {
+		sorted = append(sorted, KeyLimit{Key: key})
 	}
-	return sorted, errtext.Join(errs...)
+	return sorted, errtext.Join(append(errs, checkCount("ExclusiveAll: keys", len(sorted)))...)
+}
+
+func checkKey(field, key string) error {
+	if len(key) == 0 || len(key) > maxKeyLen {
+		return errtext.Wrap(lockcore.ErrKey, fmt.Errorf("%s is %d bytes long, must be between 1 and %d bytes", field, len(key), maxKeyLen))
+	}
+	return nil
+}
+
+func checkCount(list string, n int) error {
+	if n < 1 || n > maxKeys {
+		return fmt.Errorf("guard: %s has %d different keys, must have between 1 and %d", list, n, maxKeys)
+	}
+	return nil
 }

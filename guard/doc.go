@@ -35,7 +35,8 @@
 //   - [Exclusive] prevents two runs of a key at the same time. [ExclusiveAll] does that for several
 //     keys.
 //   - [Shared] lets readers run next to each other, and prevents a run of Exclusive next to them.
-//   - [Limited] prevents more than n runs of a key at the same time.
+//   - [Limited] prevents more than n runs of a key at the same time. [LimitedAll] does that for several
+//     keys.
 //   - [Once] and [OnceValue] prevent a second run of a key within OnceOptions.Keep. A later call
 //     returns what was recorded.
 //

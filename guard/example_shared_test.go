@@ -89,3 +89,44 @@ func ExampleLimited() {
 	// Output:
 	// at most 3 at a time: true
 }
+
+// At most three calls of a tenant run at the same time, and at most four of all tenants.
+func ExampleLimitedAll() {
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
+	if err != nil {
+		panic(err)
+	}
+	ctx := context.Background()
+	defer locks.Close(ctx)
+
+	var mu sync.Mutex
+	running, most := 0, 0
+	count := func(n int) {
+		mu.Lock()
+		defer mu.Unlock()
+		running += n
+		most = max(most, running)
+	}
+	var calls sync.WaitGroup
+	for i := range 12 {
+		limits := []guard.KeyLimit{
+			{Key: fmt.Sprint("tenant:", i%2), Limit: lockcore.Limit{N: 3}},
+			{Key: "tenants", Limit: lockcore.Limit{N: 4}},
+		}
+		calls.Go(func() {
+			err := guard.LimitedAll(ctx, locks, limits, lockcore.Terms{Wait: time.Minute}, func(context.Context) error {
+				count(1)
+				defer count(-1)
+				time.Sleep(time.Millisecond)
+				return nil
+			})
+			if err != nil {
+				fmt.Println(err)
+			}
+		})
+	}
+	calls.Wait()
+	fmt.Println("at most 4 at a time:", most <= 4)
+	// Output:
+	// at most 4 at a time: true
+}

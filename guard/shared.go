@@ -26,8 +26,7 @@ func Shared(ctx context.Context, locks *lockcore.Locker, key string, t lockcore.
 
 // Limited runs fn while it holds one of n.N permits of the key. So at most n.N calls of the key run
 // at the same time, in all processes with the same Redis and prefix. With n.Weight a call adds that
-// weight toward n.N. With t.MinHold at most n.N calls begin within that time, which is a rate limit.
-// Limited returns the errors of [Exclusive].
+// weight toward n.N. With n.Rate calls also begin at that rate, see [Throttled]. Limited returns the errors of [Exclusive].
 //
 //   - Calls of one process are granted in the order of their arrival, and processes take turns. A
 //     call whose weight does not fit yet keeps the calls behind it waiting, even if there is room

@@ -61,6 +61,7 @@ type call struct {
 
 	holderKnown chan struct{} // of the queue, see keyQueue; nil after Waiting was emitted
 	turn        turn          // set before the send to given
+	admitted    *admitted     // what a call of Throttle got
 	given       chan struct{} // capacity 1; nil if the call does not wait for a turn
 }
 
@@ -101,7 +102,7 @@ func (c *call) run(ctx context.Context) (h *hold, rec *Record, err error) {
 		c.start = time.Now()
 	}
 	if c.l.observer != nil {
-		c.ctx = c.l.observer.Start(ctx, event.Acquisition{Kind: c.kind, Name: c.terms.Name, Key: c.key, Limit: c.limit.N, Backend: c.l.backend.Name(), Locker: c.l.id})
+		c.ctx = c.l.observer.Start(ctx, event.Acquisition{Kind: c.kind, Name: c.terms.Name, Key: c.key, Limit: c.limit.N, Rate: c.limit.Rate.N > 0, Backend: c.l.backend.Name(), Locker: c.l.id})
 	}
 	returns := false
 	defer func() {
@@ -153,6 +154,7 @@ func (c *call) takeTurn() (*hold, *Record, error) {
 	switch {
 	case t.result != nil:
 		rec, err := t.result.of(c)
+		c.admitted = t.result.admitted
 		return nil, rec, err
 	case t.ofShare():
 		if h, err := c.runShare(t.grant); h != nil || err != nil {
@@ -283,6 +285,8 @@ func (c *call) report(h *hold, rec *Record, err error) {
 		h.emit(event.Granted{Wait: w, Token: h.token, Attempt: int(h.grant.attempt), Abandoned: h.abandoned})
 	case rec != nil:
 		c.l.observer.Event(c.ctx, event.Replayed{Wait: w, Attempt: rec.Attempt})
+	case c.admitted != nil:
+		c.l.observer.Event(c.ctx, event.Admitted{Wait: w})
 	default:
 		if busy, ok := errors.AsType[*BusyError](err); ok {
 			w.Contended, w.Queue = true, max(w.Queue, busy.Queue)

@@ -112,6 +112,9 @@ type BusyError struct {
 	// Of a shared key it is the time until its first share ends. If the request was for the key
 	// alone, it is the time until the last share ends.
 	Remaining time.Duration
+	// Exact is true if only the Rate keeps the call waiting. Then Remaining is the time until the
+	// turn of this call.
+	Exact bool
 	// Queue is the number of calls in the local queue. If another process has the key, it includes
 	// the processes in the remote queue.
 	Queue  int
@@ -151,6 +154,8 @@ func (e *BusyError) text() string {
 	switch {
 	case e.Nested:
 		return fmt.Sprintf("held for %v by %v; held by a nested call of this hold", held, by)
+	case e.Exact:
+		return fmt.Sprintf("its rate is used up, the turn of this call is in %v", left)
 	case e.kept() && e.Shares > 0:
 		return fmt.Sprintf("shares of weight %d are held or cooling, the first one is free in %v", e.Shares, left)
 	case e.kept():
@@ -171,7 +176,11 @@ func (e *BusyError) kept() bool { return e.Holder == event.Holder{} && e.HeldFor
 //   - The key is held or shared: HeldFor, but at most Remaining. So the longer a holder has the
 //     key, the longer is the pause.
 //   - The key is reserved or cooling, or Holder is empty because a share is cooling: Remaining.
+//   - Exact is set: Remaining, rounded up to a second, up to 24 h.
 func (e *BusyError) RetryAfter() time.Duration {
+	if e.Exact {
+		return max(time.Second, min((e.Remaining+time.Second-1).Truncate(time.Second), 24*time.Hour))
+	}
 	if e.kept() {
 		return max(time.Second, min(e.Remaining, time.Minute))
 	}

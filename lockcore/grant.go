@@ -92,8 +92,8 @@ func (g *grant) shareOf() backend.Share {
 }
 
 // isFor reports whether g is what a call with n requests: the key alone, or a share with the same
-// limit and weight.
-func (g *grant) isFor(n Limit) bool { return g.shareOf() == n.share() }
+// limit and weight. A call with a rate needs a grant of its own.
+func (g *grant) isFor(n Limit) bool { return n.Rate.N == 0 && g.shareOf() == n.share() }
 
 // needsMore reports whether a nested call for s requests more than g has. Such a call is refused:
 // two calls that both hold a share and wait for more would wait for each other.

@@ -42,6 +42,12 @@ func (c *call) lead(req *request) (*hold, *Record, error) {
 			}
 			req = v.grant.requestAfter(c)
 			req.nextTry = sent.Add(minPause)
+		case v.admitted != nil:
+			req.queued, req.unresolved = false, false
+			req.discard() // if a duplicate may arrive, it must not enter the remote queue
+			c.owned.request, c.admitted = nil, &v.admitted.admitted
+			c.queue.admit(c, v.admitted.calls-1)
+			return nil, nil, nil
 		case v.record != nil:
 			req.queued = false // the script removed it from the remote queue
 			req.discard()
@@ -132,7 +138,8 @@ func (c *call) onBusy(req *request, sent time.Time, v acquired) error {
 	req.acceptLocalSignals()
 	c.queue.recordReply(req, sent, v, nil)
 	s := c.queue.snapshot()
-	if c.terms.Wait == NoWait || c.waited() >= c.terms.Wait || c.interim != nil && len(v.interim) > 0 {
+	late := v.busy.Exact && c.terms.Wait != Forever && v.busy.Remaining > c.maxWait()-c.waited()
+	if c.terms.Wait == NoWait || c.waited() >= c.terms.Wait || late || c.interim != nil && len(v.interim) > 0 {
 		c.see(s.queued + v.busy.Queue)
 		err := s.refusal(c)
 		c.resign(nil, req)

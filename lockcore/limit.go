@@ -1,6 +1,7 @@
 package lockcore
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
@@ -47,20 +48,30 @@ const maxLimit = 1_000_000
 //
 // A call is granted when the weights of all shares, its own included, are together at most N. Each
 // call is granted by its own Limit, so all calls for a key should have the same N. It may change at
-// any time. With Terms.MinHold the weight of a share counts for at least that time. So the holds
-// that begin in any MinHold have together at most the weight N, unless a lease ends early.
+// any time. With Terms.MinHold the weight of a share counts for at least that time: all N
+// begin at once, and then none until it is over, unless a lease ends early.
 type Limit struct {
 	// N bounds the sum of the weights: 1 to 1,000,000, or Unlimited.
 	N int
 	// Weight is how much of N the share takes. Default: 1. At most N; 0 with Unlimited.
 	Weight int
+	// Rate bounds also how often shares are granted. Default: none. Not with Unlimited: [Locker.Throttle]
+	// has a rate alone. Each grant takes its cost, so such a share is not handed to another call.
+	Rate Rate
 }
 
 // Validate reports every problem of n at once. Each message names the field, its value and the
 // bound. Call it for settings that come from a file.
 func (n Limit) Validate() error {
-	var bad, weight error
+	var bad, weight, rate error
+	if n.Rate != (Rate{}) {
+		rate = n.Rate.Validate()
+	}
 	switch {
+	case n.N == 0 && n.Rate.N != 0:
+		bad = errors.New("lockcore: Limit.N is 0, must be at least 1: use Throttled or Locker.Throttle for a Rate alone")
+	case n.N == Unlimited && n.Rate.N != 0:
+		bad = errors.New("lockcore: Limit.Rate must be zero with Unlimited: use Throttled or Locker.Throttle for a Rate alone")
 	case n.N == Unlimited:
 		if n.Weight != 0 {
 			weight = fmt.Errorf("lockcore: Limit.Weight is %d, must be 0 with Unlimited", n.Weight)
@@ -73,18 +84,22 @@ func (n Limit) Validate() error {
 	case n.Weight < 0 || n.Weight > n.N:
 		weight = fmt.Errorf("lockcore: Limit.Weight is %d, must be between 0 and N, which is %d", n.Weight, n.N)
 	}
-	return errtext.Join(bad, weight)
+	return errtext.Join(bad, weight, rate)
 }
 
 // share returns the share that n is for, or the zero value for the key alone.
 func (n Limit) share() backend.Share {
+	s := backend.Share{Limit: n.N, Weight: max(n.Weight, 1)}
 	switch n.N {
 	case 0:
-		return backend.Share{}
+		s.Weight = 0
 	case Unlimited:
-		return backend.Share{Limit: backend.Unlimited, Weight: 1}
+		s.Limit = backend.Unlimited
 	}
-	return backend.Share{Limit: n.N, Weight: max(n.Weight, 1)}
+	if n.Rate.N > 0 {
+		s.Rate = n.Rate.filled()
+	}
+	return s
 }
 
 // limitOf returns the limit for which s was granted.
@@ -92,5 +107,9 @@ func limitOf(s backend.Share) Limit {
 	if s.Limit == backend.Unlimited {
 		return Limit{N: Unlimited}
 	}
-	return Limit{N: s.Limit, Weight: s.Weight}
+	n := Limit{N: s.Limit, Weight: s.Weight}
+	if r := s.Rate; r.N > 0 {
+		n.Rate = Rate{N: r.N, Per: r.Per, Burst: r.Burst, Cost: r.Cost}
+	}
+	return n
 }

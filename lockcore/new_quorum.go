@@ -19,8 +19,8 @@ import (
 // data: no two calls hold a key at the same time, and calls go on. Without a majority a call gets
 // ErrUnavailable, and the leases that are held end at their local timer.
 //
-// masters are 3, 5 or 7 clients, each of one server that is neither a replica of another one nor
-// part of a Cluster. All programs with the same prefix need the same servers and the same
+// masters are 3, 5 or 7 clients, each of one server that is neither a replica nor part of
+// a Cluster. All programs with the same prefix need the same servers and the same
 // o.Terms.Lease. The Locker makes its own clients, as with [New].
 //
 // It has Acquire, AcquireFixed, Extend, Inspect, Revoke, Clear and ForceClear, and all that is built on
@@ -39,8 +39,8 @@ import (
 //
 //   - o is not valid, or o.ReplicaAcks is set.
 //   - masters are not 3, 5 or 7, one is nil, or one is a failover client (Sentinel).
-//   - a server is a replica, a Sentinel or part of a Cluster, or two are the same server. If that
-//     server does not reply now, it never votes, and ServerFailed says why.
+//   - a server is a replica, a Sentinel or part of a Cluster, or two are the same server. A
+//     server that replies only later then never votes, and ServerFailed says why.
 //
 // The servers must permit INFO, which each new connection sends. CONFIG GET is optional: without it
 // appendfsync always is not seen.

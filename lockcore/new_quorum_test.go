@@ -175,6 +175,29 @@ func TestNewQuorumRestart(t *testing.T) {
 	}
 }
 
+// Of the servers that have the rest of a MinHold, a minority may lose it. Servers without persistence
+// that restart one after the other lose it, if it is longer than the lease.
+func TestQuorumMinHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newMasters(t)
+		l := s.locker(t, lockcore.Options{})
+		le, err := l.Acquire(t.Context(), "k", lockcore.Terms{MinHold: time.Hour})
+		ok(t, err)
+		ok(t, le.Release(t.Context()))
+		time.Sleep(time.Second) // until all servers have it
+		for _, m := range s[:2] {
+			if _, err := l.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Second}); !errors.Is(err, lockcore.ErrNotRun) {
+				t.Errorf("within MinHold: %v", err)
+			}
+			m.restart(true)
+			time.Sleep(time.Minute)
+		}
+		le, err = l.Acquire(t.Context(), "k", lockcore.Terms{Wait: 5 * time.Second})
+		ok(t, err)
+		ok(t, le.Release(t.Context()))
+	})
+}
+
 // A renewal reaches each server, also one that replies after the majority and has lost its connection.
 func TestQuorumRenewsAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -65,7 +65,8 @@ type turn struct {
 // result is the end of a call: a record or an error.
 type result struct {
 	record      *Record
-	fingerprint string // of record
+	fingerprint string    // of record
+	admitted    *admitted // the call may begin, and holds nothing
 	err         error
 	refused     *snapshot // its refusal is the error. The call makes it, because that may wait for the end of its ctx
 }
@@ -119,6 +120,11 @@ func (l *Locker) enqueue(c *call) (leads bool, joined *share, err error) {
 	if s.closed {
 		s.mu.Unlock()
 		return false, nil, ErrClosed
+	}
+	if at := q.turnLocked(c, q.queuedLocked()+1); at > 0 && c.terms.Wait != Forever && at > c.maxWait()-c.waited() {
+		err := q.tooLateLocked(c, at)
+		s.mu.Unlock()
+		return false, nil, err
 	}
 	c.makeGiven()
 	if c.overdue = c.terms.Wait == NoWait || c.crowded; c.overdue {
@@ -333,7 +339,7 @@ func (q *keyQueue) handOff(g *grant, alive bool, now time.Time) (mine bool, hand
 	if !alive || w == nil || now.Sub(g.since) >= batchTime || !g.canHandTo(w, now) {
 		q.grant = nil
 		q.mu.Unlock()
-		if !alive || w != nil && w.limit.N != 0 { // a share needs acquire_share.lua, which cannot be combined with the release
+		if !alive || w != nil && w.limit != (Limit{}) { // a share needs acquire_share.lua, which cannot be combined with the release
 			w = nil
 		}
 		return true, 0, w

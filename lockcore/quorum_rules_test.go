@@ -2,6 +2,7 @@ package lockcore_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -85,6 +86,28 @@ func TestQuorumRaisesTokens(t *testing.T) {
 			t.Errorf("token %d after %d", le.Token(), first)
 		}
 		ok(t, le.Release(t.Context()))
+	})
+}
+
+// A call returns when its ctx ends, also while a server does not reply that must raise its token. The
+// error names that server.
+func TestQuorumRaiseEndsWithCtx(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newMasters(t)
+		l := s.connected(t, lockcore.Options{})
+		s[0].Identify(func(id *pipe.Identity) { id.Ahead = 10 * time.Second })
+		s[2].Down()
+		s[1].LoseRequest(faulty.Script("renew"))
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		begin := time.Now()
+		_, err := l.Acquire(ctx, "k", lockcore.Terms{})
+		fails(t, err, context.DeadlineExceeded)
+		fails(t, err, lockcore.ErrUnavailable)
+		if !strings.Contains(err.Error(), "10.0.0.2:6379: ") {
+			t.Error(err)
+		}
+		quickly(t, begin, 60*time.Millisecond)
 	})
 }
 

@@ -2,173 +2,371 @@ package lockcore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/holdfast-go/holdfast/internal/redistest"
-	"github.com/holdfast-go/holdfast/internal/testcall"
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// rateCase is a key with a MinHold, and the calls that wait for it.
-type rateCase struct {
-	limit   int // 0: the whole key
-	window  time.Duration
-	lockers int
-	callers int // of each Locker
-}
-
-func (c rateCase) String() string {
-	kind := "exclusive"
-	if c.limit > 0 {
-		kind = fmt.Sprint("limit ", c.limit)
+// inSpace returns n Lockers in memory that share their keys.
+func inSpace(t *testing.T, n int) []*lockcore.Locker {
+	t.Helper()
+	open, err := lockcore.NewSpace()
+	if err != nil {
+		t.Fatal(err)
 	}
-	return fmt.Sprintf("%s per %v, %d x %d", kind, c.window, c.lockers, c.callers)
-}
-
-// rateCases returns a case for each limit, each window and each number of Lockers.
-func rateCases() (all []rateCase) {
-	for _, key := range []rateCase{
-		{limit: 3, window: 100 * time.Millisecond},
-		{limit: 10, window: time.Second},
-		{limit: 3, window: 20 * time.Millisecond},
-		{window: 100 * time.Millisecond},
-		{window: time.Second},
-		{window: 20 * time.Millisecond},
-	} {
-		for _, calls := range []rateCase{{lockers: 1, callers: 10}, {lockers: 2, callers: 10}, {lockers: 4, callers: 5}} {
-			key.lockers, key.callers = calls.lockers, calls.callers
-			all = append(all, key)
+	all := make([]*lockcore.Locker, n)
+	for i := range all {
+		if all[i], err = open(lockcore.Options{Observer: event.Discard}); err != nil {
+			t.Fatal(err)
 		}
+		t.Cleanup(func() { _ = all[i].Close(context.Background()) })
 	}
 	return all
 }
 
-// run makes the calls of c for d, on lockers. Each hold lasts for 1 ms, so that a hand-off would be
-// possible. It returns the number of holds, divided by the possible number.
-func (c rateCase) run(t *testing.T, lockers []*lockcore.Locker, key string, d time.Duration) float64 {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), d)
-	defer cancel()
-	call := testcall.Call{Limit: lockcore.Limit{N: c.limit}, Terms: lockcore.Terms{MinHold: c.window, Wait: lockcore.Forever}}
-	var holds atomic.Int64
-	var all sync.WaitGroup
-	for i := range c.lockers * c.callers {
-		all.Go(func() {
-			for ctx.Err() == nil {
-				le, err := call.Acquire(ctx, lockers[i%c.lockers], key)
-				if err != nil {
-					if ctx.Err() == nil {
+// begins counts the calls of a key that began.
+type begins struct {
+	mu sync.Mutex
+	at []time.Time
+}
+
+func (b *begins) add() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.at = append(b.at, time.Now())
+}
+
+// most returns the greatest number of begins in any span of length per. The clock of memory counts
+// whole microseconds.
+func (b *begins) most(per time.Duration) (most int) {
+	slices.SortFunc(b.at, time.Time.Compare)
+	from := 0
+	for i := range b.at {
+		for b.at[i].Sub(b.at[from]) >= per-time.Microsecond {
+			from++
+		}
+		most = max(most, i-from+1)
+	}
+	return most
+}
+
+// Many calls of several processes wait for one rate. No window has more than N + Burst - 1 of them,
+// no slot of the rate is lost, and each call begins.
+// Shows: V1, V2
+func TestThrottleWindows(t *testing.T) {
+	for seed := range uint64(testlevel.Pick(t, 20, 100, 1000)) {
+		synctest.Test(t, func(t *testing.T) {
+			rnd := rand.New(rand.NewPCG(seed, 1))
+			r := lockcore.Rate{N: 1 + rnd.IntN(40), Per: time.Duration(1+rnd.IntN(3)) * time.Second, Burst: 1 + rnd.IntN(4)}
+			lockers, n := inSpace(t, 1+rnd.IntN(4)), 20+rnd.IntN(100)
+			var b begins
+			var wg sync.WaitGroup
+			start := time.Now()
+			for range n {
+				l, after := lockers[rnd.IntN(len(lockers))], time.Duration(rnd.IntN(1000))*time.Millisecond
+				wg.Go(func() {
+					time.Sleep(after)
+					if _, err := l.Throttle(t.Context(), "k", r, lockcore.ThrottleOptions{Wait: lockcore.Forever}); err != nil {
 						t.Error(err)
+						return
 					}
-					return
-				}
-				holds.Add(1)
-				time.Sleep(time.Millisecond)
-				if err := le.Release(context.WithoutCancel(ctx)); err != nil {
+					b.add()
+				})
+			}
+			wg.Wait()
+			if most := b.most(r.Per); most > r.N+r.Burst-1 || len(b.at) != n {
+				t.Fatalf("seed %d: %d of %d calls began, %d of them within %v, with %+v", seed, len(b.at), n, most, r.Per, r)
+			}
+			if took, most := time.Since(start), time.Second+time.Duration(n)*r.Per/time.Duration(r.N)+200*time.Millisecond; took > most {
+				t.Errorf("seed %d: %d calls took %v, want at most %v with %+v", seed, n, took, most, r)
+			}
+		})
+	}
+}
+
+// Calls of one process begin in the order of their arrival, also if their costs differ.
+// Shows: V3
+func TestThrottleOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := inSpace(t, 1)[0]
+		var mu sync.Mutex
+		var order []int
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() {
+				r := lockcore.Rate{N: 10, Cost: 1 + i%3*4}
+				if _, err := l.Throttle(t.Context(), "k", r, lockcore.ThrottleOptions{Wait: lockcore.Forever}); err != nil {
 					t.Error(err)
 				}
-			}
-		})
-	}
-	all.Wait()
-	return float64(holds.Load()) / c.possible(d)
+				mu.Lock()
+				defer mu.Unlock()
+				order = append(order, i)
+			})
+			time.Sleep(time.Millisecond)
+		}
+		wg.Wait()
+		if !slices.IsSorted(order) {
+			t.Errorf("the calls began in the order %v", order)
+		}
+	})
 }
 
-func (c rateCase) possible(d time.Duration) float64 {
-	return float64(max(c.limit, 1)) * float64(d) / float64(c.window)
-}
-
-// Calls that wait for a key with a MinHold get it at the end of the MinHold: in any number of
-// processes, in memory and in Redis.
-// Shows: L4
-func TestMinHoldRate(t *testing.T) {
-	d := testlevel.Pick(t, time.Second, time.Second, 20*time.Second)
-	for _, c := range rateCases() {
-		for _, store := range []string{"memory", "Redis"} {
-			t.Run(c.String()+", "+store, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					w := (*world)(nil)
-					if store == "Redis" {
-						w = newWorld(t)
-					}
-					lockers, commands := rateLockers(t, w, c.lockers)
-					share := c.run(t, lockers, "k", d)
-					t.Logf("%.3f of the possible holds, %.2f commands a hold", share, float64(commands())/(share*c.possible(d)))
-					if share < 0.99 || share > 1.01 {
-						t.Errorf("%.3f of the possible holds", share)
-					}
-				})
+// A call whose turn is after the end of its wait is refused at once, and its error has the time of
+// its turn. The calls before it begin.
+// Shows: V4
+func TestThrottleRefusesAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lockers := inSpace(t, 2)
+		r, second := lockcore.Rate{N: 10}, lockcore.ThrottleOptions{Wait: 1050 * time.Millisecond}
+		start := time.Now()
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		began, refused := 0, 0
+		for range 50 {
+			wg.Go(func() {
+				_, err := lockers[0].Throttle(t.Context(), "k", r, second)
+				var busy *lockcore.BusyError
+				mu.Lock()
+				defer mu.Unlock()
+				switch {
+				case err == nil:
+					began++
+				case !errors.As(err, &busy) || !busy.Exact || busy.Remaining <= second.Wait || busy.Remaining > 5*time.Second || !errors.Is(err, lockcore.ErrNotRun):
+					t.Errorf("the error is %v: %+v", err, busy)
+				case time.Since(start) > 10*time.Millisecond:
+					t.Errorf("refused after %v", time.Since(start))
+				default:
+					refused++
+				}
 			})
 		}
-	}
+		wg.Wait()
+		if began != 11 || refused != 39 {
+			t.Errorf("%d calls began and %d were refused, want 11 and 39", began, refused)
+		}
+		if _, err := lockers[1].Throttle(t.Context(), "k", lockcore.Rate{N: 1, Per: time.Minute}, lockcore.ThrottleOptions{Wait: lockcore.NoWait}); !errors.Is(err, lockcore.ErrBusy) {
+			t.Errorf("NoWait: %v", err)
+		}
+		_, err := lockers[1].Throttle(t.Context(), "k", lockcore.Rate{N: 1, Per: time.Hour, Cost: 3}, second)
+		if err != nil {
+			t.Error(err)
+		}
+		_, err = lockers[1].Throttle(t.Context(), "k", lockcore.Rate{N: 1, Per: time.Hour}, second)
+		var busy *lockcore.BusyError
+		if !errors.As(err, &busy) || busy.RetryAfter() != 3*time.Hour || !strings.Contains(busy.Error(), "its rate is used up, the turn of this call is in 3h0m0s") {
+			t.Errorf("the error is %v: %+v", err, busy)
+		}
+	})
 }
 
-// The calls of several processes on a real server get the rate of one caller for each permit, which
-// runs at the same time on another key.
-func TestMinHoldRateReal(t *testing.T) {
-	testlevel.Campaign(t)
-	for _, c := range []rateCase{{3, 100 * time.Millisecond, 4, 5}, {0, 100 * time.Millisecond, 2, 10}, {3, 20 * time.Millisecond, 1, 10}} {
-		t.Run(c.String(), func(t *testing.T) {
-			t.Parallel()
-			lockers, commands := rateLockers(t, realWorld(t), c.lockers+1)
-			control, d := c, 3*time.Second
-			control.lockers, control.callers = 1, max(c.limit, 1)
-			var alone float64
-			var both sync.WaitGroup
-			both.Go(func() { alone = control.run(t, lockers[c.lockers:], "control", d) })
-			share := c.run(t, lockers[:c.lockers], "k", d)
-			both.Wait()
-			t.Logf("%.3f of the possible holds, %.3f by one caller for each permit, %d commands", share, alone, commands())
-			if share < 0.95*alone {
-				t.Errorf("%.3f of the possible holds, want that of one caller for each permit: %.3f", share, alone)
+// A call that gives up, and a Locker that is closed, let the next calls begin without a delay.
+// Shows: V2
+func TestThrottleGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lockers, r := inSpace(t, 3), lockcore.Rate{N: 1}
+		start := time.Now()
+		throttle := func(ctx context.Context, l *lockcore.Locker) error {
+			_, err := l.Throttle(ctx, "k", r, lockcore.ThrottleOptions{Wait: lockcore.Forever})
+			return err
+		}
+		if err := throttle(t.Context(), lockers[0]); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := throttle(ctx, lockers[0]); !errors.Is(err, context.Canceled) || !errors.Is(err, lockcore.ErrNotRun) {
+				t.Errorf("canceled: %v", err)
 			}
 		})
-	}
-}
-
-// TestMinHoldRateTable prints the rate of each case in real time, one after the other.
-func TestMinHoldRateTable(t *testing.T) {
-	testlevel.Campaign(t)
-	for _, c := range rateCases() {
-		t.Run(c.String(), func(t *testing.T) {
-			for name, w := range map[string]*world{"memory": nil, "Redis": realWorld(t)} {
-				lockers, commands := rateLockers(t, w, c.lockers)
-				const d = 5 * time.Second
-				one := rateCase{c.limit, c.window, 1, max(c.limit, 1)}.run(t, lockers, "one", d)
-				before := commands()
-				share := c.run(t, lockers, "k", d)
-				t.Logf("%s: %.3f, one caller for each permit %.3f, %.2f commands a hold", name, share, one, float64(commands()-before)/(share*c.possible(d)))
+		time.Sleep(time.Millisecond)
+		wg.Go(func() {
+			if err := throttle(t.Context(), lockers[1]); !errors.Is(err, lockcore.ErrClosed) {
+				t.Errorf("closed: %v", err)
 			}
 		})
-	}
+		time.Sleep(time.Millisecond)
+		wg.Go(func() {
+			if err := throttle(t.Context(), lockers[2]); err != nil || time.Since(start) > 1010*time.Millisecond {
+				t.Errorf("%v after %v", err, time.Since(start))
+			}
+		})
+		time.Sleep(500 * time.Millisecond)
+		cancel()
+		if err := lockers[1].Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+	})
 }
 
-// rateLockers returns n Lockers on a server, or in memory if w is nil, and a function that returns
-// the number of the commands that they have sent to the server.
-func rateLockers(t *testing.T, w *world, n int) (lockers []*lockcore.Locker, commands func() int) {
-	t.Helper()
-	if w == nil {
-		s := newSpace(t)
-		for range n {
-			lockers = append(lockers, s.Locker(lockcore.Options{}))
+// Throttle waits while the key is held alone, and not for shares. Inside a hold of the key alone it
+// is refused.
+// Shows: V5
+func TestThrottleBesideHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lockers, r, forever := inSpace(t, 2), lockcore.Rate{N: 100}, lockcore.ThrottleOptions{Wait: lockcore.Forever}
+		le, err := lockers[0].Acquire(t.Context(), "k", lockcore.Terms{})
+		if err != nil {
+			t.Fatal(err)
 		}
-		return lockers, func() int { return 0 }
-	}
-	var counts []*redistest.Counter
-	for range n {
-		l, _, count := w.Locker(lockcore.Options{})
-		lockers, counts = append(lockers, l), append(counts, count)
-	}
-	return lockers, func() (sum int) {
-		for _, c := range counts {
-			sum += len(c.Commands())
+		if _, err := lockers[0].Throttle(le.Context(), "k", r, forever); !errors.Is(err, lockcore.ErrNested) {
+			t.Errorf("nested: %v", err)
 		}
-		return sum
+		start := time.Now()
+		for _, l := range lockers { // a call of the same process, and one of another
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				if _, err := l.Throttle(t.Context(), "k", r, forever); err != nil {
+					t.Error(err)
+				}
+			})
+			time.Sleep(3 * time.Second)
+			if err := le.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+			wg.Wait()
+			if took := time.Since(start); took < 3*time.Second || took > 3*time.Second+20*time.Millisecond {
+				t.Errorf("the call began after %v", took)
+			}
+			if le, err = lockers[0].Acquire(t.Context(), "k", lockcore.Terms{}); err != nil {
+				t.Fatal(err)
+			}
+			start = time.Now()
+		}
+		_ = le.Release(t.Context())
+		share, err := lockers[0].AcquireShare(t.Context(), "k", lockcore.Limit{N: 1}, lockcore.Terms{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		start = time.Now()
+		if _, err := lockers[1].Throttle(share.Context(), "k", r, forever); err != nil || time.Since(start) > 20*time.Millisecond {
+			t.Errorf("beside a share: %v after %v", err, time.Since(start))
+		}
+		_ = share.Release(t.Context())
+	})
+}
+
+// Permits with a rate are bounded by both: at most N at the same time, and so many begins. None is
+// handed to another call.
+// Shows: V1, S1
+func TestLimitWithRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lockers := inSpace(t, 3)
+		n := lockcore.Limit{N: 2, Rate: lockcore.Rate{N: 20, Burst: 2}}
+		var b begins
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		running, most := 0, 0
+		start := time.Now()
+		for i := range 60 {
+			wg.Go(func() {
+				le, err := lockers[i%3].AcquireShare(t.Context(), "k", n, lockcore.Terms{Wait: lockcore.Forever})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				b.add()
+				mu.Lock()
+				running++
+				most = max(most, running)
+				mu.Unlock()
+				time.Sleep(time.Duration(i%4) * 40 * time.Millisecond)
+				mu.Lock()
+				running--
+				mu.Unlock()
+				if err := le.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if began := b.most(time.Second); began > 21 || most > 2 || len(b.at) != 60 {
+			t.Errorf("%d calls began within a second, %d ran at the same time, %d in all", began, most, len(b.at))
+		}
+		if took := time.Since(start); took > 4*time.Second {
+			t.Errorf("60 calls took %v", took)
+		}
+	})
+}
+
+// Spend makes later calls wait, and waits for nothing itself.
+func TestSpend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := inSpace(t, 1)[0]
+		r := lockcore.Rate{N: 100, Per: time.Minute, Burst: 100}
+		start := time.Now()
+		cost := r
+		cost.Cost = 80
+		for range 2 {
+			if err := l.Spend(t.Context(), "k", cost); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if time.Since(start) != 0 {
+			t.Errorf("Spend took %v", time.Since(start))
+		}
+		got, err := l.Throttle(t.Context(), "k", r, lockcore.ThrottleOptions{Wait: time.Minute})
+		if took := time.Since(start); err != nil || took < 36*time.Second || took > 37*time.Second || got.Rest != 0 || got.Reset <= 0 {
+			t.Errorf("%v after %v: %+v", err, took, got)
+		}
+		if err := l.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Spend(t.Context(), "k", r); !errors.Is(err, lockcore.ErrClosed) {
+			t.Errorf("after Close: %v", err)
+		}
+	})
+}
+
+// Each number of a Rate beyond its bound is refused with its field, its value and the bound.
+func TestRateValidate(t *testing.T) {
+	l := inSpace(t, 1)[0]
+	for _, tt := range []struct {
+		r    lockcore.Rate
+		want string
+	}{
+		{lockcore.Rate{}, "Rate.N is 0, must be between 1 and 1000000"},
+		{lockcore.Rate{N: 1_000_001}, "Rate.N is 1000001, must be between 1 and 1000000"},
+		{lockcore.Rate{N: 1, Per: -1}, "Rate.Per is -1ns, must be between 1ms and 24h0m0s"},
+		{lockcore.Rate{N: 1, Per: 25 * time.Hour}, "Rate.Per is 25h0m0s, must be between 1ms and 24h0m0s"},
+		{lockcore.Rate{N: 5000, Per: time.Millisecond}, "Rate.Per is 1ms, must be at least 5ms for an N of 5000"},
+		{lockcore.Rate{N: 1, Burst: -1}, "Rate.Burst is -1, must be between 0 and 1000000"},
+		{lockcore.Rate{N: 1, Cost: 1_000_001}, "Rate.Cost is 1000001, must be between 0 and 1000000"},
+		{lockcore.Rate{N: 1, Per: time.Hour, Burst: 25}, "Rate.Burst is 25, must be at most 24, which flow in within 24h0m0s"},
+		{lockcore.Rate{N: 1, Per: time.Hour, Cost: 25}, "Rate.Cost is 25, must be at most 24, which flow in within 24h0m0s"},
+	} {
+		_, err := l.Throttle(t.Context(), "k", tt.r, lockcore.ThrottleOptions{})
+		spent := l.Spend(t.Context(), "k", tt.r)
+		for _, err := range []error{err, spent} {
+			if !errors.Is(err, lockcore.ErrNotRun) || !strings.Contains(fmt.Sprint(err), tt.want) {
+				t.Errorf("%+v: %v, want %q", tt.r, err, tt.want)
+			}
+		}
+		if tt.r.N == 0 {
+			continue // the zero Rate of a Limit is none
+		}
+		if _, err := l.AcquireShare(t.Context(), "k", lockcore.Limit{N: 1, Rate: tt.r}, lockcore.Terms{}); !errors.Is(err, lockcore.ErrNotRun) || !strings.Contains(fmt.Sprint(err), tt.want) {
+			t.Errorf("AcquireShare with %+v: %v", tt.r, err)
+		}
+	}
+	for _, n := range []lockcore.Limit{{Rate: lockcore.Rate{N: 1}}, {N: lockcore.Unlimited, Rate: lockcore.Rate{N: 1}}} {
+		if _, err := l.AcquireShare(t.Context(), "k", n, lockcore.Terms{}); err == nil || !strings.Contains(err.Error(), "use Throttled or Locker.Throttle") {
+			t.Errorf("%+v: %v", n, err)
+		}
+	}
+	if _, err := l.Throttle(t.Context(), "", lockcore.Rate{N: 1}, lockcore.ThrottleOptions{Wait: -2, MaxWaiting: -1}); err == nil ||
+		!strings.Contains(err.Error(), "Terms.Wait is -2ns") || !strings.Contains(err.Error(), "Terms.MaxWaiting is -1") || !errors.Is(err, lockcore.ErrKey) {
+		t.Errorf("bad options: %v", err)
 	}
 }

@@ -28,16 +28,21 @@ var noReply = new(lastReply)
 // without a reply.
 func (q *keyQueue) recordReply(req *request, sent time.Time, v acquired, err error) (failed int) {
 	q.mu.Lock()
+	var late []turnOf
 	if b := v.busy; err != nil {
 		n := *q.lastReply
 		n.err = err
 		n.failures++
 		q.lastReply = &n
 	} else {
-		if q.busy != nil && b.kept() && b.Remaining <= backend.ReserveTime {
+		if q.busy != nil && b.kept() && !b.Exact && b.Remaining <= backend.ReserveTime {
 			b.Holder = q.busy.Holder // the key is reserved, not cooling: the error names the last holder
 		}
+		first := q.busy == nil
 		q.lastReply = &lastReply{busy: b, fingerprint: v.fingerprint, interim: v.interim, sent: sent, received: time.Now(), leaderSignal: req.localSignal}
+		if first && b.Exact { // later calls learn it in enqueue
+			late = q.removeLateLocked()
+		}
 	}
 	overdue := q.removeOverdueLocked()
 	if q.overdue > 0 && q.leaderSignal != nil {
@@ -51,6 +56,9 @@ func (q *keyQueue) recordReply(req *request, sent time.Time, v acquired, err err
 	q.mu.Unlock()
 	if err == nil {
 		q.announceHolder()
+	}
+	for _, o := range late {
+		o.call.give(o.turn)
 	}
 	snap.refuseAll(overdue)
 	refuseMismatches(others)

@@ -108,7 +108,7 @@ func (req *request) acquireRequest(c *call) backend.AcquireRequest {
 	return backend.AcquireRequest{
 		Key: &req.queue.key, ID: req.id, Holder: req.l.storedHolder(c.ctx, c.fixed), Lease: c.terms.Lease, Retention: c.terms.Lease + markFor(c.keep, c.atMostOnce),
 		Fingerprint: c.fingerprint, AtMostOnce: c.atMostOnce, Queue: req.remoteSignal != nil, First: !req.mayExist(), Timeout: c.replyTimeout(),
-		Share: c.limit.share(),
+		Share: c.limit.share(), Calls: req.queue.calls(c),
 	}
 }
 
@@ -254,7 +254,11 @@ type acquired struct {
 	retryIn     time.Duration // busy: see backend.AcquireReply
 	fingerprint string        // of record, or of the holder
 	interim     []byte        // interim answer of the holder
-	err         error
+	admitted    *struct {
+		admitted
+		calls int // that may begin, the one of the request included
+	}
+	err error
 }
 
 // accept turns the reply to a request that c sent into a result.
@@ -262,6 +266,16 @@ func (req *request) accept(c *call, r *backend.AcquireReply) acquired {
 	switch r.Outcome {
 	case backend.OutcomeGranted:
 		return req.acceptGrant(c, r)
+	case backend.OutcomeAdmitted:
+		v := acquired{admitted: new(struct {
+			admitted
+			calls int
+		})}
+		v.admitted.rest, v.admitted.reset, v.admitted.calls = r.Rest, r.Reset, r.Calls
+		if r.Parked {
+			req.l.seeParked(&req.queue.key, access.ParkedHeld)
+		}
+		return v
 	case backend.OutcomeDone:
 		if r.Parked {
 			req.l.seeParked(&req.queue.key, access.ParkedDone)
@@ -281,7 +295,7 @@ func (req *request) accept(c *call, r *backend.AcquireReply) acquired {
 	}
 	return acquired{fingerprint: r.Fingerprint, interim: r.Record, place: r.Place, retryIn: r.RetryIn, busy: &BusyError{
 		Key: c.key, Holder: holderOf(r.Locker, r.Holder), HeldFor: r.HeldFor, Remaining: r.Remaining, Queue: r.Queue,
-		Shares: r.Shares, Local: r.Shares > 0 && r.Locker == c.l.id,
+		Shares: r.Shares, Exact: r.Exact, Local: r.Shares > 0 && r.Locker == c.l.id,
 	}}
 }
 

@@ -73,7 +73,7 @@ func TestRunQuorum(t *testing.T) { // not beside TestRun: three servers are much
 const foreign = "holdfast:2:x:{foreign}"
 
 // leastRights are the rights that a Locker needs.
-const leastRights = "-@all +eval +evalsha +time +get +set +hget +hmget +hset +hdel +pexpire +pttl +del +zadd +zrem +zrange +zrank +zscore +zcard +zpopmin " +
+const leastRights = "-@all +eval +evalsha +time +get +set +hget +hmget +hset +hdel +pexpire +pttl +del +zadd +zrem +zrange +zrank +zscore +zcard " +
 	"+publish +subscribe +unsubscribe +ping ~holdfast:2:* &holdfast:2:wake:*"
 
 // Run passes on a real server, beside another Run and for a user with the least rights. It touches

@@ -79,6 +79,10 @@ func (c *call) event(ctx context.Context, e event.Event) {
 		c.span.SetAttributes(attribute.Int(attrQueue, e.Queue), attribute.Int(attrAttempt, e.Attempt))
 		c.waited(ctx, e.Waited, e.Contended)
 		c.end(ctx, outcomeReplayed, "")
+	case event.Admitted:
+		c.span.SetAttributes(attribute.Int(attrQueue, e.Queue))
+		c.waited(ctx, e.Waited, e.Contended)
+		c.end(ctx, outcomeAdmitted, "")
 	case event.RenewFailed:
 		c.failed(eventRenewFailed, e.Err)
 	case event.Lost:

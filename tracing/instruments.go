@@ -118,7 +118,7 @@ func (o *observer) classOf(at event.Acquisition) *class {
 	c := &class{kind: attribute.String(attrKind, kind), name: attribute.String(attrName, at.Name)}
 	c.both, c.only = labels(c.kind, c.name), labels(c.name)
 	c.outcomes, c.causes = map[outcome]metric.MeasurementOption{}, map[string]metric.MeasurementOption{}
-	for _, v := range onceOutcomes {
+	for _, v := range append(throttledOutcomes[:1:1], onceOutcomes...) {
 		c.outcomes[v] = labels(c.kind, c.name, attribute.String(attrOutcome, string(v)))
 	}
 	for _, v := range causes {
@@ -135,6 +135,8 @@ func (o *observer) classOf(at event.Acquisition) *class {
 	return c
 }
 
+const kindThrottled = "throttled"
+
 // kindOf returns the kind of a call for telemetry. A share has a kind that a key does not have.
 func kindOf(at event.Acquisition) string {
 	switch {
@@ -142,6 +144,8 @@ func kindOf(at event.Acquisition) string {
 		return "shared"
 	case at.Limit > 0:
 		return "limited"
+	case at.Rate:
+		return kindThrottled
 	}
 	return at.Kind.String()
 }
@@ -149,9 +153,12 @@ func kindOf(at event.Acquisition) string {
 func (in *instruments) create(c *class, kind event.Kind) {
 	ctx := context.Background()
 	outcomes := exclusiveOutcomes
-	if kind == event.KindOnce {
+	switch {
+	case kind == event.KindOnce:
 		outcomes = onceOutcomes
 		in.completionsFailed.Add(ctx, 0, c.both)
+	case c.kind.Value.AsString() == kindThrottled:
+		outcomes = throttledOutcomes
 	}
 	for _, v := range outcomes {
 		in.acquisitions.Add(ctx, 0, c.outcomes[v])

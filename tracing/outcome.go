@@ -18,6 +18,7 @@ const (
 	outcomeTookOver    outcome = "took_over"
 	outcomeFailed      outcome = "failed"
 	outcomeReplayed    outcome = "replayed"
+	outcomeAdmitted    outcome = "admitted"
 	outcomeBusy        outcome = "busy"
 	outcomeMismatch    outcome = "mismatch"
 	outcomeCanceled    outcome = "canceled"
@@ -37,6 +38,8 @@ var (
 		outcomeCompleted, outcomeTookOver, outcomeFailed, outcomeBusy, outcomeCanceled, outcomeUnavailable, outcomeClosed, outcomeLost,
 		outcomeTransferred, outcomeTicket, outcomeUnsupported,
 	}
+	// throttledOutcomes are those of Throttle, which holds nothing.
+	throttledOutcomes = []outcome{outcomeAdmitted, outcomeBusy, outcomeCanceled, outcomeUnavailable, outcomeClosed, outcomeUnsupported}
 	// onceOutcomes are those of once keys, which have records and can be abandoned.
 	onceOutcomes = append([]outcome{outcomeReplayed, outcomeMismatch, outcomeAbandoned, outcomeBadRecord, outcomeUnknown}, exclusiveOutcomes...)
 )
@@ -47,7 +50,7 @@ func (o outcome) isError() bool {
 	switch o {
 	case outcomeFailed, outcomeAbandoned, outcomeUnavailable, outcomeClosed, outcomeBadRecord, outcomeLost, outcomeUnknown, outcomeUnsupported:
 		return true
-	case outcomeCompleted, outcomeTookOver, outcomeReplayed, outcomeBusy, outcomeMismatch, outcomeCanceled, outcomeTransferred, outcomeTicket:
+	case outcomeCompleted, outcomeTookOver, outcomeReplayed, outcomeAdmitted, outcomeBusy, outcomeMismatch, outcomeCanceled, outcomeTransferred, outcomeTicket:
 	}
 	return false
 }

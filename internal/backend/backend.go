@@ -6,7 +6,9 @@ package backend
 
 import (
 	"context"
+	"fmt"
 	"iter"
+	"strings"
 	"time"
 )
 
@@ -50,6 +52,9 @@ type Backend interface {
 	// Release ends a hold. If r.Next is set, it also acquires the key again in the same step. The
 	// end of ctx does not cancel it.
 	Release(ctx context.Context, r ReleaseRequest) (ReleaseReply, error)
+	// Spend takes the cost of a rate from a key without waiting. If no reply arrives, it sends the
+	// request again, so that the cost may be taken twice.
+	Spend(ctx context.Context, key *Key, rate Rate) error
 	// Complete ends the hold of a once key and stores its record.
 	Complete(ctx context.Context, r CompleteRequest) (ReleaseReply, error)
 
@@ -173,8 +178,49 @@ type Key struct {
 // All shares that are held at the same time form a phase. A hold of the key alone is before or
 // after a phase, never beside it.
 type Share struct {
-	Limit  int // maximum sum of the weights of all shares, including this one; Unlimited: any sum
-	Weight int // 1 to Limit
+	Limit  int  // maximum sum of the weights of all shares, including this one; Unlimited: any sum
+	Weight int  // 1 to Limit
+	Rate   Rate // zero: none; with Limit 0 the request is only admitted, and holds nothing
+}
+
+// Rate bounds how often calls of a key begin: at most N + Burst - 1 in any Per, if each has Cost 1.
+type Rate struct {
+	N, Burst, Cost int
+	Per            time.Duration
+}
+
+// Alone reports whether the request is for the key alone.
+func (s Share) Alone() bool { return s.Limit == 0 && s.Rate.N == 0 }
+
+// Throttled reports whether the request is only admitted, and holds nothing.
+func (s Share) Throttled() bool { return s.Limit == 0 && s.Rate.N > 0 }
+
+// Text returns the text of a request in queues and sets, and in the scripts: its id, and its share if
+// it has one.
+func (s Share) Text(id string) string {
+	switch r := s.Rate; {
+	case s.Alone():
+		return id
+	case r.N > 0:
+		return fmt.Sprintf("%s/%d/%d/%d/%d/%d/%d/", id, s.Limit, s.Weight, r.N, r.Per.Microseconds(), r.Burst, r.Cost)
+	}
+	return fmt.Sprintf("%s/%d/%d/", id, s.Limit, s.Weight)
+}
+
+// ParseShare returns the share of a text that Text has returned. For another text it returns the zero
+// value.
+func ParseShare(text string) (s Share) {
+	_, text, _ = strings.Cut(text, "/")
+	var per int64
+	switch n, _ := fmt.Sscanf(text, "%d/%d/%d/%d/%d/%d/", &s.Limit, &s.Weight, &s.Rate.N, &per, &s.Rate.Burst, &s.Rate.Cost); n {
+	case 2:
+		s.Rate = Rate{}
+	case 6:
+		s.Rate.Per = time.Duration(per) * time.Microsecond
+	default:
+		return Share{}
+	}
+	return s
 }
 
 // Unlimited is the Limit of a share that can be held beside any number of others.
@@ -193,6 +239,7 @@ type AcquireRequest struct {
 	First       bool          // this ID was not sent before
 	Timeout     time.Duration // how long to wait for the reply
 	Share       Share         // zero: the key alone
+	Calls       int           // of a Throttled share: how many calls of this process wait with the same share, at least 1
 	Floor       int64         // the least token of the grant, not for a share; 0: no bound. With a floor no grant is Plain
 }
 
@@ -207,6 +254,7 @@ const (
 	OutcomeMismatch                 // the key is held, done or abandoned with another fingerprint
 	OutcomeAbandoned                // an AtMostOnce request found an abandoned key
 	OutcomeEnded                    // the request is over: its grant has ended or was revoked, or it was withdrawn
+	OutcomeAdmitted                 // Calls calls of a Throttled share may begin, and nothing is held
 )
 
 // AcquireReply is the reply to an AcquireRequest. Sent and Repeated are set with an error too.
@@ -223,6 +271,10 @@ type AcquireReply struct {
 	Plain     bool      // Granted: the backend stores no other data for the key, see ReleaseRequest.Plain
 	Phase     string    // Granted, for a share: id of the phase; all shares of a phase have the same Token
 
+	Calls int           // Admitted: how many calls may begin
+	Rest  int           // Admitted, Granted with a rate: the cost that calls may have now
+	Reset time.Duration // Admitted, Granted with a rate: until they may have 1 more
+
 	Locker    string        // Busy: of the current hold
 	Holder    string        // Busy: of the current hold, empty if the key is only reserved or cooling; Abandoned: of the abandoned hold
 	HeldFor   time.Duration // Busy, Abandoned: since that hold began
@@ -231,7 +283,8 @@ type AcquireReply struct {
 	Shares    int           // Busy: sum of the weights of the shares that are held or cool; 0: the key is not shared
 	Withdraw  bool          // Busy: a server may have granted the request, so withdraw it, and send the next one under a new id
 	RetryIn   time.Duration // Busy: when to send the next request if nothing else causes it; 0: Remaining decides
-	Place     int           // Busy: if the key or one of its shares cools: 1 for the first request of the queue, 2 for any other
+	Place     int           // Busy: if the key or one of its shares cools, or the rate decides: 1 for the first request of the queue, 2 for any other
+	Exact     bool          // Busy: the rate decides, and Remaining is the time until the turn of the request
 
 	Fingerprint string // Busy, Done
 	Record      []byte // Done; Busy: the interim answer, if there is one

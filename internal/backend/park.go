@@ -8,6 +8,7 @@ type ParkRequest struct {
 	Entry string
 	Most  int           // maximum number of entries of the key
 	Keep  time.Duration // minimum time from now for which all entries of the key are kept
+	Free  bool          // park Entry also if no request has the key, because its rate is used up
 }
 
 // ParkOutcome is the result of a ParkRequest.
@@ -15,7 +16,7 @@ type ParkOutcome uint8
 
 // The outcomes of a ParkRequest.
 const (
-	ParkNone ParkOutcome = iota // no request has the key: Entry is not parked
+	ParkNone ParkOutcome = iota // no request has the key, and Free is not set: Entry is not parked
 	ParkFull                    // the key has Most other entries: Entry is not parked
 	Parked                      // Entry is parked, and not woken
 )

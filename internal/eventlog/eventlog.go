@@ -115,6 +115,8 @@ func (o *Log) ofCall(ctx context.Context, a *event.Acquisition, e event.Event) {
 		o.write(ctx, a, level, message, slog.Duration("waited", e.Waited), slog.Int64("token", e.Token), slog.Int("attempt", e.Attempt))
 	case event.Refused:
 		o.refused(ctx, a, e)
+	case event.Admitted:
+		o.write(ctx, a, slog.LevelDebug, "admitted", slog.Duration("waited", e.Waited))
 	case event.Replayed:
 		o.write(ctx, a, slog.LevelDebug, "replayed", slog.Duration("waited", e.Waited), slog.Int("attempt", e.Attempt))
 	case event.RenewFailed:

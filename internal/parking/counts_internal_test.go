@@ -66,7 +66,7 @@ func TestParkingCounts(t *testing.T) {
 				defer func() { _ = locks.Close(context.Background()) }()
 				p := New(Options{Queue: nothing{}, Workers: 3, Check: time.Second, Late: 5 * time.Second})
 				v := &Delivery{
-					Pool: p, locks: p.attach(locks), mean: new(Mean), keys: []lockKey{{p.attach(locks), backend.KindExclusive, "key"}}, entry: "/q/1", quota: 1, lease: time.Minute,
+					Pool: p, locks: p.attach(locks), mean: new(Mean), needs: []need{{lockKey: lockKey{p.attach(locks), backend.KindExclusive, "key"}, part: part{1, 1}}}, entry: "/q/1", lease: time.Minute,
 				}
 				deliver := func() { // as a worker does
 					defer func() { _ = recover() }()
@@ -90,7 +90,7 @@ func TestParkingCounts(t *testing.T) {
 				if r, err := b.Park(ctx, backend.ParkRequest{Key: &key, Entry: v.entry, Most: 2, Keep: time.Hour}); err != nil || r.Outcome != backend.Parked {
 					t.Fatal(r, err)
 				}
-				p.noteParked(v.keys[0], 1)
+				p.noteParked(v.needs[0].lockKey, part{1, 1})
 				if !tt.busy {
 					if _, err := b.Release(ctx, backend.ReleaseRequest{Key: &key, ID: holder.ID, Retention: time.Minute}); err != nil {
 						t.Fatal(err)

@@ -26,28 +26,42 @@ type Delivery struct {
 	*Pool
 	locks   *locker
 	mean    *Mean         // of the holds of the tasks of a middleware
-	keys    []lockKey     // without duplicates, in the order in which they are acquired
+	needs   []need        // without duplicates
 	name    string        // of the class, for events
 	task    string        // its name, for Queue
 	entry   string        // names the task in the backend
-	each    time.Duration // mean of mean for each slot; 0: not known
-	quota   int           // how many workers may wait for the key, by the mean time of its tasks
 	lease   time.Duration // of the holds of this task
 	minHold time.Duration // of the holds of this task
-	share   backend.Share // the share of the key that the task needs; zero: the key alone
-	slots   int           // tasks like this one that run at the same time
 	last    bool
+	found   *Task   // the task, once it was looked up
 	waits   bool    // startWait has counted it
 	waitsOn lockKey // the key that it was counted for
 	left    lockKey // the only key on which the task may have an entry, once leaveOthers was called
+}
+
+// need is a key that a delivery needs.
+type need struct {
+	lockKey
+
+	part     part
+	share    backend.Share // the share of the key that the task needs; zero: the key alone
+	slots    int           // tasks like this one that run at the same time
+	each     time.Duration // between two tasks: the mean of the holds for each slot, at least interval; 0: not known
+	interval time.Duration // between two begins, by the rate; 0: none
+}
+
+// Key is a key of a task.
+type Key struct {
+	Name   string
+	Limit  lockcore.Limit // of the share of the key, or only its Rate; zero: the key alone
+	Weight int            // of the key among all keys with parked tasks, at least 1
 }
 
 // Request describes a delivery.
 type Request struct {
 	Locks *lockcore.Locker
 	Kind  event.Kind
-	Keys  []string       // without duplicates, in the order in which they are acquired
-	Limit lockcore.Limit // of the share of the one key; zero: the keys alone
+	Keys  []Key          // different ones; the first is the one to wait for if it is busy here
 	Terms lockcore.Terms // of the keys
 	Task  string         // the name of the task, for Queue
 	Last  bool           // the last attempt: the queue gives up the task on an error, so it waits and is never parked
@@ -58,33 +72,50 @@ type Request struct {
 func (p *Pool) Delivery(r Request) *Delivery {
 	terms, l := r.Terms, p.attach(r.Locks)
 	v := &Delivery{
-		Pool: p, locks: l, mean: r.Mean, keys: make([]lockKey, len(r.Keys)), name: terms.Name, task: r.Task, entry: p.prefix + r.Task, last: r.Last,
-		share: backend.Share{Limit: r.Limit.N, Weight: max(r.Limit.Weight, 1)}, slots: 1,
-		quota: p.most, lease: cmp.Or(terms.Lease, l.Terms().Lease), minHold: cmp.Or(terms.MinHold, l.Terms().MinHold),
+		Pool: p, locks: l, mean: r.Mean, needs: make([]need, len(r.Keys)), name: terms.Name, task: r.Task, entry: p.prefix + r.Task, last: r.Last,
+		lease: cmp.Or(terms.Lease, l.Terms().Lease), minHold: cmp.Or(terms.MinHold, l.Terms().MinHold),
 	}
 	for i, key := range r.Keys {
-		v.keys[i] = lockKey{l, backend.Kind(r.Kind), key}
-	}
-	switch r.Limit.N {
-	case 0:
-		v.share = backend.Share{}
-	case lockcore.Unlimited:
-		v.share.Limit, v.slots = backend.Unlimited, p.most
-	default:
-		v.slots = max(r.Limit.N/v.share.Weight, 1)
-	}
-	if v.each = v.mean.value() / time.Duration(v.slots); v.each > 0 {
-		v.quota = int(max(min((2*p.Check+v.each-1)/v.each, time.Duration(p.most)), 1))
+		v.needs[i] = v.need(backend.Kind(r.Kind), key)
+		if key.Limit.N == 0 && key.Limit.Rate.N > 0 && len(r.Keys) == 1 {
+			v.minHold = 0 // nothing is held
+		}
 	}
 	return v
+}
+
+func (v *Delivery) need(kind backend.Kind, key Key) need {
+	n := need{
+		lockKey: lockKey{v.locks, kind, key.Name}, part: part{quota: v.most, weight: key.Weight},
+		share: backend.Share{Limit: key.Limit.N, Weight: max(key.Limit.Weight, 1)}, slots: 1,
+	}
+	switch key.Limit.N {
+	case 0:
+		n.share = backend.Share{}
+	case lockcore.Unlimited:
+		n.share.Limit, n.slots = backend.Unlimited, v.most
+	default:
+		n.slots = max(key.Limit.N/n.share.Weight, 1)
+	}
+	if key.Limit.Rate.N > 0 {
+		n.interval = key.Limit.Rate.Interval()
+	}
+	if n.each = max(v.mean.value()/time.Duration(n.slots), n.interval); n.each > 0 {
+		n.part.quota = int(max(min((2*v.Check+n.each-1)/n.each, time.Duration(v.most)), 1))
+	}
+	return n
 }
 
 // Idle reports whether Options.Check is too long to keep a key with parked tasks busy. The workers
 // that may wait for a key here then end their tasks, of the mean time each, before the next look at
 // the queue.
 func (v *Delivery) Idle() (waiting int, each time.Duration, idle bool) {
-	idle = v.each > 0 && v.Check > time.Duration(v.most)*v.each && slices.ContainsFunc(v.keys, v.mayHave)
-	return v.most, v.each, idle
+	for _, k := range v.needs {
+		if k.each > 0 && v.Check > time.Duration(v.most)*k.each && v.mayHave(k.lockKey) {
+			return v.most, k.each, true
+		}
+	}
+	return 0, 0, false
 }
 
 // Run calls acquire, which acquires the keys, calls Begin, and runs the handler. If a key stays
@@ -105,17 +136,13 @@ func (v *Delivery) Run(ctx context.Context, terms lockcore.Terms, acquire func(l
 			v.leave(ctx)
 			return false, nil, err
 		}
-		v.leaveOthers(ctx, k)
+		v.leaveOthers(ctx, k.lockKey)
 		if v.last || try > parkTries {
 			return false, nil, err
 		}
-		if refused := v.Refused(); refused != nil {
-			v.leave(ctx)
-			return false, nil, refused
-		}
-		at, free := v.park(ctx, k, busy, try < parkTries)
+		at, free, refused := v.park(ctx, k, busy, try < parkTries)
 		if !free {
-			return false, at, err
+			return false, at, cmp.Or(refused, err)
 		}
 		terms.Wait = lockcore.NoWait // the key was released after the call
 	}
@@ -127,20 +154,20 @@ func (v *Delivery) Run(ctx context.Context, terms lockcore.Terms, acquire func(l
 // ago, and was parked on one of its keys before. An operator who runs such a task by hand has to
 // wait until lateWake has passed, and learns that from RerunSkipped.
 func (v *Delivery) RanAlready(ctx context.Context) bool {
-	if v == nil || !slices.ContainsFunc(v.keys, v.mayBeLate) {
+	if v == nil || !slices.ContainsFunc(v.needs, func(k need) bool { return v.mayBeLate(k.lockKey) }) {
 		return false
 	}
 	t := v.lookup()
 	if time.Since(t.Completed) >= lateWake {
 		return false
 	}
-	i := slices.IndexFunc(v.keys, func(k lockKey) bool { return strings.Contains(t.LastError, v.parkedOn(k)) })
+	i := slices.IndexFunc(v.needs, func(k need) bool { return strings.Contains(t.LastError, v.parkedOn(k.lockKey)) })
 	if i < 0 {
 		return false
 	}
 	v.leave(ctx)
 	v.locks.hidden.Report(ctx, event.RerunSkipped{
-		Name: v.name, Kind: event.Kind(v.keys[i].kind), Key: v.keys[i].name, Completed: time.Since(t.Completed),
+		Name: v.name, Kind: event.Kind(v.needs[i].kind), Key: v.needs[i].name, Completed: time.Since(t.Completed),
 	})
 	return true
 }
@@ -174,14 +201,22 @@ func (v *Delivery) Entry() string { return v.entry }
 // WakeOthers wakes up to n parked tasks of the one key, although it is not free. They end without it.
 func (v *Delivery) WakeOthers(n int) {
 	if v != nil {
-		v.wake(v.keys[0], n, backend.UnparkReply{})
+		v.wake(v.needs[0].lockKey, n, backend.UnparkReply{})
 	}
 }
 
 // lookup returns the task in its queue, or a zero Task if the queue does not reply within maxLook. A
 // delivery does not wait longer, because the queue may block for many seconds. If maxLookups are
-// blocked, further deliveries do not wait at all.
+// blocked, further deliveries do not wait at all. A delivery looks up its task once.
 func (v *Delivery) lookup() Task {
+	if v.found == nil {
+		t := v.lookUp()
+		v.found = &t
+	}
+	return *v.found
+}
+
+func (v *Delivery) lookUp() Task {
 	select {
 	case v.lookups <- struct{}{}:
 	default:
@@ -204,17 +239,17 @@ func (v *Delivery) lookup() Task {
 
 // busyKey returns the conflict of err and its key, which is one of v. Without a conflict busy is
 // nil.
-func (v *Delivery) busyKey(err error) (busy *lockcore.BusyError, k lockKey) {
+func (v *Delivery) busyKey(err error) (busy *lockcore.BusyError, k need) {
 	busy, ok := errors.AsType[*lockcore.BusyError](err)
 	if !ok {
-		return nil, lockKey{}
+		return nil, need{}
 	}
-	for _, k := range v.keys {
+	for _, k := range v.needs {
 		if k.name == busy.Key {
 			return busy, k
 		}
 	}
-	return nil, lockKey{}
+	return nil, need{}
 }
 
 // tryOrWait calls acquire. It waits for a busy key only if there is room for another waiting worker.
@@ -224,9 +259,9 @@ func (v *Delivery) tryOrWait(ctx context.Context, terms lockcore.Terms, acquire 
 			v.endWait()
 		}
 	}()
-	once, began, tried, k := terms, time.Now(), false, v.keys[0]
+	once, began, tried, k := terms, time.Now(), false, v.needs[0]
 	once.Wait = lockcore.NoWait
-	if !v.last && (terms.Wait == lockcore.NoWait || !v.busyHere(k)) { // most keys are free, and need no room
+	if !v.last && (terms.Wait == lockcore.NoWait || !v.busyHere(k.lockKey)) { // most keys are free, and need no room
 		tried = true
 		ran, err = acquire(once)
 		busy, key := v.busyKey(err)
@@ -243,8 +278,8 @@ func (v *Delivery) tryOrWait(ctx context.Context, terms lockcore.Terms, acquire 
 		}
 		k = key
 	}
-	if v.waits, v.waitsOn = v.startWait(k, v.quota, v.last), k; v.waits {
-		v.leaveOthers(ctx, k)
+	if v.waits, v.waitsOn = v.startWait(k.lockKey, k.part.quota, v.last), k.lockKey; v.waits {
+		v.leaveOthers(ctx, k.lockKey)
 		return acquire(terms)
 	}
 	if !tried {
@@ -269,24 +304,28 @@ func (v *Delivery) Begin(ctx context.Context) (end func()) {
 		v.endWait()
 	}
 	start := time.Now() // after the hold began, so MinHold is over when wakeCooled expects it
-	for _, k := range v.keys {
-		v.startHold(k)
+	for _, k := range v.needs {
+		v.startHold(k.lockKey)
 	}
 	defer func() {
 		if end == nil { // an Observer panics
 			v.endHolds()
 		}
 	}()
-	for _, k := range v.keys {
-		if !v.mayHave(k) {
+	for _, k := range v.needs {
+		if !v.mayHave(k.lockKey) {
 			continue
 		}
-		room := v.noteParked(k, v.quota)
-		if r, err := v.unpark(ctx, k, backend.UnparkRequest{Remove: []string{v.entry}, Woken: room}); err == nil { // else the next hold wakes
+		room, _ := v.noteParked(k.lockKey, k.part)
+		if early := k.interval - v.Check; early > 0 { // a task that is woken now would come too early
+			room = 0
+			time.AfterFunc(early, v.wakeCooled)
+		}
+		if r, err := v.unpark(ctx, k.lockKey, backend.UnparkRequest{Remove: []string{v.entry}, Woken: room}); err == nil { // else the next hold wakes
 			if len(r.Wake) > 0 {
-				v.wake(k, room, r)
+				v.wake(k.lockKey, room, r)
 			}
-			v.report(ctx, k, r)
+			v.report(ctx, k.lockKey, r)
 		}
 	}
 	began := time.Now()
@@ -300,19 +339,20 @@ func (v *Delivery) Begin(ctx context.Context) (end func()) {
 }
 
 func (v *Delivery) endHolds() {
-	for _, k := range v.keys {
-		v.endHold(k)
+	for _, k := range v.needs {
+		v.endHold(k.lockKey)
 	}
 }
 
 // wakeCooled wakes the next task at the end of MinHold, because the release of a key that cools
-// does not report parked tasks. If a worker of this server holds the key or waits for it, its hold
+// does not report parked tasks. It also wakes the next task before a rate lets it begin. If a worker of this server holds the key or waits for it, its hold
 // wakes them instead. A key with shares may have room for a parked task beside the holds, so it is
 // always checked.
 func (v *Delivery) wakeCooled() {
-	for _, k := range v.keys {
-		if v.mayHave(k) && (v.share.Limit > 0 || !v.busyHere(k)) {
-			v.wakeFree(k, max(v.noteParked(k, 0), 1))
+	for _, k := range v.needs {
+		if v.mayHave(k.lockKey) && (k.interval > 0 || k.share.Limit > 0 || !v.busyHere(k.lockKey)) {
+			_, want := v.noteParked(k.lockKey, part{weight: k.part.weight})
+			v.wakeFree(k.lockKey, want)
 		}
 	}
 }

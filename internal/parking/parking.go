@@ -5,7 +5,7 @@
 // A middleware makes a [Pool] for the workers of a process, and a [Delivery] for each task that
 // they get:
 //
-//	v := pool.Delivery(parking.Request{Locks: locks, Keys: []string{"account:42"}, Task: id, Mean: &mean})
+//	v := pool.Delivery(parking.Request{Locks: locks, Keys: []parking.Key{{Name: "account:42", Weight: 1}}, Task: id, Mean: &mean})
 //	ran, at, err := v.Run(ctx, terms, func(terms lockcore.Terms) (ran bool, err error) {
 //		err = guard.Exclusive(ctx, locks, "account:42", terms, func(ctx context.Context) error {
 //			ran = true
@@ -143,11 +143,11 @@ func (p *Pool) attach(locks *lockcore.Locker) *locker {
 
 // onParked is called when a reply or a notification says that k may have parked tasks.
 func (p *Pool) onParked(k lockKey, state access.Parked) {
-	room := p.noteParked(k, 0)
+	_, free := p.noteParked(k, part{})
 	switch state {
 	case access.ParkedHeld: // the delivery that has the key wakes tasks, see Begin
 	case access.ParkedFree:
-		p.wakeFree(k, max(room, 1))
+		p.wakeFree(k, free)
 	case access.ParkedDone:
 		p.wakeFree(k, wakeDone)
 	}

@@ -3,6 +3,7 @@ package parking_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -37,23 +38,26 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // key "key" unless they say otherwise.
 type queue struct {
 	*testing.T
-	locks *lockcore.Locker
-	heard *locktest.Recorder
-	pool  *parking.Pool
-	terms lockcore.Terms
-	limit lockcore.Limit // zero: the keys alone
-	kind  event.Kind
-	work  time.Duration        // of a run
-	skips func(id string) bool // not nil: a middleware outside of the guard ends the task if it returns true
-	mean  parking.Mean
+	locks   *lockcore.Locker
+	heard   *locktest.Recorder
+	pool    *parking.Pool
+	terms   lockcore.Terms
+	limit   lockcore.Limit // zero: the keys alone
+	kind    event.Kind
+	weights map[string]int       // of keys; default: 1
+	work    time.Duration        // of a run
+	skips   func(id string) bool // not nil: a middleware outside of the guard ends the task if it returns true
+	mean    parking.Mean
 
-	mu        sync.Mutex
-	tasks     map[string]*task
-	order     []*task       // in the order in which they were added or became pending
-	block     chan struct{} // not nil: the queue does not reply until it is closed
-	ran       []string      // in the order in which the runs began
-	now, most int           // runs at the same time
-	slowest   time.Duration // of the deliveries
+	mu         sync.Mutex
+	tasks      map[string]*task
+	order      []*task       // in the order in which they were added or became pending
+	block      chan struct{} // not nil: the queue does not reply until it is closed
+	ran        []string      // in the order in which the runs began
+	now, most  int           // runs at the same time
+	slowest    time.Duration // of the deliveries
+	deliveries int
+	rnd        *rand.Rand // not nil: work is the mean
 }
 
 // task is a task of a queue. Its State is Pending, Running, Delayed or Other.
@@ -136,6 +140,7 @@ func (q *queue) next() *task {
 // deliver is a delivery of t to a worker.
 func (q *queue) deliver(t *task) {
 	ctx, began := context.Background(), time.Now()
+	q.set(func() { q.deliveries++ })
 	defer func() { q.set(func() { q.slowest = max(q.slowest, time.Since(began)) }) }()
 	q.mu.Lock()
 	skips := q.skips != nil && q.skips(t.id)
@@ -144,7 +149,7 @@ func (q *queue) deliver(t *task) {
 		q.end(t)
 		return
 	}
-	v := q.pool.Delivery(parking.Request{Locks: q.locks, Kind: q.kind, Keys: []string{t.key}, Limit: q.limit, Terms: q.terms, Task: t.id, Mean: &q.mean})
+	v := q.pool.Delivery(parking.Request{Locks: q.locks, Kind: q.kind, Keys: []parking.Key{{Name: t.key, Limit: q.limit, Weight: max(q.weights[t.key], 1)}}, Terms: q.terms, Task: t.id, Mean: &q.mean})
 	if v.RanAlready(ctx) {
 		q.end(t)
 		return
@@ -182,8 +187,19 @@ func (q *queue) run(t *task) {
 		q.now++
 		q.most = max(q.most, q.now)
 	})
-	time.Sleep(q.work)
+	work := q.work
+	if q.rnd != nil {
+		q.set(func() { work = work/2 + time.Duration(q.rnd.Int64N(int64(work))) })
+	}
+	time.Sleep(work)
 	q.set(func() { q.now-- })
+}
+
+// delivered returns the number of deliveries.
+func (q *queue) delivered() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.deliveries
 }
 
 func (q *queue) end(t *task) {
@@ -223,6 +239,8 @@ func (q *queue) Run(id string) bool {
 	}
 	if t.State == parking.Delayed || t.State == parking.Other && t.Kept {
 		t.State = parking.Pending
+		i := slices.Index(q.order, t)
+		q.order = append(slices.Delete(q.order, i, i+1), t)
 	}
 	return true
 }

@@ -60,7 +60,7 @@ func TestStates(t *testing.T) {
 				tt.task.Again = time.Now().Add(tt.again)
 				f := &fixed{tasks: map[string]parking.Task{"first": tt.task, "next": {State: parking.Delayed, LastError: here, Again: time.Now().Add(time.Hour)}}}
 				pool := parking.New(parking.Options{Queue: f, Name: "test", Workers: 1, Check: check, Late: check})
-				pool.Delivery(parking.Request{Locks: q.locks, Keys: []string{"key"}, Task: "other", Mean: new(parking.Mean)})
+				pool.Delivery(parking.Request{Locks: q.locks, Keys: []parking.Key{{Name: "key", Weight: 1}}, Task: "other", Mean: new(parking.Mean)})
 				holder := q.hold("key")
 				q.park("key", "/first")
 				q.park("key", "/next")

@@ -21,7 +21,7 @@ import (
 // The rights that docs/security.md lists, for the default prefix. A test of internal/security
 // compares them with the page.
 const (
-	Commands = "-@all +eval +evalsha +time +get +set +hget +hmget +hset +hdel +pexpire +pttl +del +zadd +zrem +zrange +zrank +zscore +zcard +zpopmin +publish +subscribe +unsubscribe +ping"
+	Commands = "-@all +eval +evalsha +time +get +set +hget +hmget +hset +hdel +pexpire +pttl +del +zadd +zrem +zrange +zrank +zscore +zcard +publish +subscribe +unsubscribe +ping"
 	Keys     = "~holdfast:2:*"
 	Channels = "resetchannels &holdfast:2:wake:*"
 )

@@ -244,8 +244,8 @@ func TestExclusiveAllKeys(t *testing.T) {
 			err  error
 			want string // "": the task runs
 		}{
-			"none":          {want: "KeysFunc returned 0 different keys, must return between 1 and 16"},
-			"17":            {keys: many, want: "KeysFunc returned 17 different keys"},
+			"none":          {want: "the task has 0 different keys, must have between 1 and 16"},
+			"17":            {keys: many, want: "the task has 17 different keys"},
 			"16, one twice": {keys: append(many[:16:16], many[3])},
 			"empty":         {keys: []guard.Key{{ID: "a"}, {Class: "account"}}, want: "Key.ID is empty"},
 			"error":         {err: errBoom, want: "boom"},

@@ -24,19 +24,20 @@ import (
 // functions of mux.Use again for each task.
 type decorator struct {
 	locks    *lockcore.Locker
-	keys     KeysFunc
+	keys     LimitsFunc
 	terms    lockcore.Terms
 	busy     ConflictPolicy
 	claims   bool // of Once
 	adopt    bool
-	limit    LimitFunc    // nil: the keys alone
+	limit    LimitFunc    // of the one key; nil: the limits of keys
+	limited  bool         // of LimitedAll: each key needs a limit
 	reported sync.Once    // for the report that Configure is missing
 	mean     parking.Mean // of the holds
 }
 
 // newDecorator panics if locks or keys is nil, or if invalid is not. what is the name of keys in
 // the text of the panic.
-func newDecorator(fn string, locks *lockcore.Locker, what string, keys KeysFunc, invalid error, t lockcore.Terms, b ConflictPolicy) *decorator {
+func newDecorator(fn string, locks *lockcore.Locker, what string, keys LimitsFunc, invalid error, t lockcore.Terms, b ConflictPolicy) *decorator {
 	var errs []error
 	if locks == nil {
 		errs = append(errs, errors.New("asynqmw: locks must not be nil"))
@@ -70,11 +71,11 @@ func (d *decorator) middleware(process func(context.Context, *asynq.Task, asynq.
 	}
 }
 
-// begin returns the keys of a delivery, the terms and the limit for them, and a ctx that names the task to the
-// waiters of its keys. keys has at least one key, unless there is an error. The error is
+// begin returns the keys of a delivery with their limits, the terms, and a ctx that names the task to
+// the waiters of its keys. keys has at least one key, unless there is an error. The error is
 // guard.Unguarded or what asynq gets. begin sets *one if all tasks of the key have the same
 // payload, see payloadKey.
-func (d *decorator) begin(ctx context.Context, t *asynq.Task, one *atomic.Bool) (withTask context.Context, keys []guard.Key, terms lockcore.Terms, limit lockcore.Limit, err error) {
+func (d *decorator) begin(ctx context.Context, t *asynq.Task, one *atomic.Bool) (withTask context.Context, keys []KeyLimit, terms lockcore.Terms, err error) {
 	id, onServer := asynq.GetTaskID(ctx)
 	if onServer {
 		ctx = lockcore.WithTask(ctx, id)
@@ -93,7 +94,7 @@ func (d *decorator) begin(ctx context.Context, t *asynq.Task, one *atomic.Bool) 
 	}
 	keys, err = d.keys(keyCtx, t)
 	if errors.Is(err, guard.Unguarded) {
-		return ctx, nil, terms, limit, guard.Unguarded
+		return ctx, nil, terms, guard.Unguarded
 	}
 	if terms.Name == "" {
 		terms.Name = className(keys)
@@ -102,8 +103,13 @@ func (d *decorator) begin(ctx context.Context, t *asynq.Task, one *atomic.Bool) 
 		err = checkKeys(keys)
 	}
 	what := "key"
-	if err == nil && d.limit != nil {
-		if limit, err = d.limit(ctx, t); err != nil {
+	if err == nil && (d.limit != nil || d.limited) {
+		if d.limited {
+			err = checkLimits(keys)
+		} else {
+			keys[0].Limit, err = d.limit(ctx, t)
+		}
+		if err != nil {
 			what = "limit"
 		}
 	}
@@ -111,10 +117,10 @@ func (d *decorator) begin(ctx context.Context, t *asynq.Task, one *atomic.Bool) 
 		err = terms.Validate() // Name may be too long
 	}
 	if err != nil {
-		return ctx, nil, terms, limit, d.noKey(ctx, t, terms.Name, what, err)
+		return ctx, nil, terms, d.noKey(ctx, t, terms.Name, what, err)
 	}
 	terms.Wait = d.wait(ctx)
-	return ctx, keys, terms, limit, nil
+	return ctx, keys, terms, nil
 }
 
 // noKey returns what asynq gets for a task without a key, fingerprint or limit, and reports it.
@@ -151,16 +157,20 @@ func (d *decorator) wait(ctx context.Context) time.Duration {
 }
 
 // parkable returns the delivery of ctx, or nil if tasks are never parked: without Parking, or under
-// another ConflictPolicy than RetryLater.
-func (d *decorator) parkable(ctx context.Context, kind event.Kind, keys []string, limit lockcore.Limit, terms lockcore.Terms) *parking.Delivery {
+// another ConflictPolicy than RetryLater. names are the names of keys in the backend.
+func (d *decorator) parkable(ctx context.Context, kind event.Kind, keys []KeyLimit, names []string, terms lockcore.Terms) *parking.Delivery {
 	s, _ := ctx.Value(configuredKey{}).(*server)
 	id, ok := asynq.GetTaskID(ctx)
 	if s == nil || !ok || d.busy != RetryLater {
 		return nil
 	}
 	name, _ := asynq.GetQueueName(ctx)
+	parked := make([]parking.Key, len(keys))
+	for i, k := range keys {
+		parked[i] = parking.Key{Name: names[i], Limit: k.Limit, Weight: s.weightOf(ctx, d.locks, k.Key)}
+	}
 	v := s.Delivery(parking.Request{
-		Locks: d.locks, Kind: kind, Keys: keys, Limit: limit, Terms: terms, Task: taskName(name, id), Last: lastAttempt(ctx), Mean: &d.mean,
+		Locks: d.locks, Kind: kind, Keys: parked, Terms: terms, Task: taskName(name, id), Last: lastAttempt(ctx), Mean: &d.mean,
 	})
 	s.reportIdle(ctx, d.locks, v)
 	return v

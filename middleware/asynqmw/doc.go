@@ -39,9 +39,9 @@
 //     Keep.
 //   - [Exclusive]: no two tasks of a key run at the same time. [ExclusiveAll]: the same for tasks
 //     with several keys.
-//   - [Limited]: at most n tasks of a key run at the same time.
+//   - [Limited]: at most n tasks of a key run at once. [LimitedAll]: for several limits.
 //   - [Shared]: tasks of a key run at the same time, but never together with a task of Exclusive.
-//   - [Latest]: only the newest task of a key runs.
+//   - [Latest]: a key's newest task runs.
 //   - [Ticks]: a periodic task is enqueued once for each tick, by any number of processes.
 //
 // asynq gives up on a handler at the task's deadline, when the task's lease is lost, and at a

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"log"
 	"sync/atomic"
+	"time"
 
 	"github.com/hibiken/asynq"
 
+	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
@@ -43,8 +45,8 @@ func exampleServer(n int, guarded func(locks *lockcore.Locker) asynq.MiddlewareF
 	}
 	defer srv.Shutdown()
 	client := asynq.NewClientFromRedisClient(rdb)
-	for range n {
-		if _, err := client.Enqueue(asynq.NewTask("report", nil)); err != nil {
+	for i := range n {
+		if _, err := client.Enqueue(asynq.NewTask("report", fmt.Appendf(nil, `{"customer": %d}`, i%2))); err != nil {
 			log.Fatal(err)
 		}
 	}
@@ -75,6 +77,24 @@ func ExampleLimitedFunc() {
 	// Output: more than 2: false
 }
 
+// At most 2 reports of a customer run at a time, and at most 3 of all customers. A task that waits for
+// its customer occupies none of the 3 permits.
+func ExampleLimitedAll() {
+	customer := asynqmw.ByJSON("customer", "/customer")
+	var limits asynqmw.LimitsFunc = func(ctx context.Context, t *asynq.Task) ([]asynqmw.KeyLimit, error) {
+		key, err := customer(ctx, t)
+		return []asynqmw.KeyLimit{
+			{Key: key, Limit: lockcore.Limit{N: 2}},
+			{Key: guard.Key{Class: "reports", ID: "all"}, Limit: lockcore.Limit{N: 3}},
+		}, err
+	}
+	most := exampleServer(12, func(locks *lockcore.Locker) asynq.MiddlewareFunc {
+		return asynqmw.LimitedAll(locks, limits, asynqmw.ShareOptions{})
+	})
+	fmt.Println("more than 3:", most > 3)
+	// Output: more than 3: false
+}
+
 // Reports read the books at the same time, but never while a task of Exclusive with the same key
 // runs.
 func ExampleShared() {
@@ -83,4 +103,28 @@ func ExampleShared() {
 	})
 	fmt.Println("reports ran:", most > 0)
 	// Output: reports ran: true
+}
+
+// Tasks of a type begin at most 20 times in any second, in all workers together.
+func ExampleThrottled() {
+	begin := time.Now()
+	exampleServer(30, func(locks *lockcore.Locker) asynq.MiddlewareFunc {
+		return asynqmw.Throttled(locks, asynqmw.ByType(), lockcore.Rate{N: 19, Burst: 2}, asynqmw.ThrottleOptions{})
+	})
+	fmt.Println("in less than a second:", time.Since(begin) < time.Second)
+	// Output: in less than a second: false
+}
+
+// Each queue has its own rate.
+func ExampleThrottledFunc() {
+	rates := map[string]int{"default": 100, "bulk": 5}
+	var rate asynqmw.RateFunc = func(ctx context.Context, _ *asynq.Task) (lockcore.Rate, error) {
+		queue, _ := asynq.GetQueueName(ctx)
+		return lockcore.Rate{N: rates[queue]}, nil // 0 is an error: the task does not run
+	}
+	most := exampleServer(6, func(locks *lockcore.Locker) asynq.MiddlewareFunc {
+		return asynqmw.ThrottledFunc(locks, asynqmw.ByQueue(), rate, asynqmw.ThrottleOptions{})
+	})
+	fmt.Println("tasks ran:", most > 0)
+	// Output: tasks ran: true
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
@@ -22,7 +23,15 @@ func ExampleConfigure_parking() {
 		log.Fatal(err)
 	}
 	cfg := asynq.Config{Concurrency: 3, LogLevel: asynq.FatalLevel, TaskCheckInterval: 10 * time.Millisecond}
-	parking := asynqmw.Parking{Inspector: asynq.NewInspectorFromRedisClient(rdb)}
+	parking := asynqmw.Parking{
+		Inspector: asynq.NewInspectorFromRedisClient(rdb),
+		Weight: func(k guard.Key) int { // account 42 gets three times as many runs as others
+			if k.String() == "account:42" {
+				return 3
+			}
+			return 1
+		},
+	}
 	srv := asynq.NewServerFromRedisClient(rdb, asynqmw.ConfigureParking(cfg, parking))
 
 	account := asynqmw.Exclusive(locks, asynqmw.ByJSON("account", "/account_id"),

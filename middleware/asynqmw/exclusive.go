@@ -69,7 +69,7 @@ func Exclusive(locks *lockcore.Locker, key KeyFunc, o ExclusiveOptions) asynq.Mi
 //
 // ExclusiveAll panics if locks or keys is nil, or if o is not valid.
 func ExclusiveAll(locks *lockcore.Locker, keys KeysFunc, o ExclusiveOptions) asynq.MiddlewareFunc {
-	d := newDecorator("ExclusiveAll", locks, "keys", keys, errtext.Join(o.Validate(), o.noAdopt("ExclusiveAll: a ticket is for one key")), o.Terms, o.Busy)
+	d := newDecorator("ExclusiveAll", locks, "keys", keys.keys(), errtext.Join(o.Validate(), o.noAdopt("ExclusiveAll: a ticket is for one key")), o.Terms, o.Busy)
 	return d.middleware(d.exclusive)
 }
 
@@ -83,25 +83,26 @@ func (o ExclusiveOptions) noAdopt(why string) error {
 }
 
 func (d *decorator) exclusive(ctx context.Context, t *asynq.Task, next asynq.Handler) error {
-	ctx, keys, terms, limit, err := d.begin(ctx, t, nil)
+	ctx, keys, terms, err := d.begin(ctx, t, nil)
 	switch {
 	case errors.Is(err, guard.Unguarded):
 		return next.ProcessTask(ctx, t)
 	case err != nil:
 		return err
 	}
+	keys = different(keys)
 	names := keyNames(keys)
 	ctx, err = d.adopting(ctx, t, event.KindExclusive, names[0])
 	if err != nil {
 		return err
 	}
 	var answer error
-	v := d.parkable(ctx, event.KindExclusive, names, limit, terms)
+	v := d.parkable(ctx, event.KindExclusive, keys, names, terms)
 	if v.RanAlready(ctx) {
 		return nil
 	}
 	ran, at, err := v.Run(ctx, terms, func(terms lockcore.Terms) (ran bool, err error) {
-		err = d.underGuard(ctx, names, limit, terms, func(ctx context.Context) error {
+		err = d.underGuard(ctx, keys, names, terms, func(ctx context.Context) error {
 			ran = true
 			defer v.Begin(ctx)()
 			answer = next.ProcessTask(ctx, t)
@@ -115,15 +116,23 @@ func (d *decorator) exclusive(ctx context.Context, t *asynq.Task, next asynq.Han
 	return d.refused(ctx, terms.Name, at, err)
 }
 
-// underGuard runs fn while it holds the keys, or its share of the one key.
-func (d *decorator) underGuard(ctx context.Context, keys []string, limit lockcore.Limit, terms lockcore.Terms, fn func(context.Context) error) error {
-	switch {
+// underGuard runs fn while it holds the keys, or its shares of them, or at the rate of the key.
+func (d *decorator) underGuard(ctx context.Context, keys []KeyLimit, names []string, terms lockcore.Terms, fn func(context.Context) error) error {
+	switch limit := keys[0].Limit; {
+	case d.limited:
+		limits := make([]guard.KeyLimit, len(keys))
+		for i, k := range keys {
+			limits[i] = guard.KeyLimit{Key: names[i], Limit: k.Limit}
+		}
+		return guard.LimitedAll(ctx, d.locks, limits, terms, fn)
+	case limit.N == 0 && limit.Rate.N > 0:
+		return guard.Throttled(ctx, d.locks, names[0], limit.Rate, lockcore.ThrottleOptions{Name: terms.Name, Wait: terms.Wait, MaxWaiting: terms.MaxWaiting}, fn)
 	case limit.N == lockcore.Unlimited:
-		return guard.Shared(ctx, d.locks, keys[0], terms, fn)
+		return guard.Shared(ctx, d.locks, names[0], terms, fn)
 	case limit.N > 0:
-		return guard.Limited(ctx, d.locks, keys[0], limit, terms, fn)
+		return guard.Limited(ctx, d.locks, names[0], limit, terms, fn)
 	case len(keys) == 1:
-		return guard.Exclusive(ctx, d.locks, keys[0], terms, fn)
+		return guard.Exclusive(ctx, d.locks, names[0], terms, fn)
 	}
-	return guard.ExclusiveAll(ctx, d.locks, keys, terms, fn)
+	return guard.ExclusiveAll(ctx, d.locks, names, terms, fn)
 }

@@ -35,47 +35,68 @@ type KeyFunc func(ctx context.Context, t *asynq.Task) (guard.Key, error)
 // same meaning. A list with too few or too many keys is a bad key.
 type KeysFunc func(ctx context.Context, t *asynq.Task) ([]guard.Key, error)
 
-const maxKeys = 16 // of a task, as of guard.ExclusiveAll
+const maxKeys = 16 // of a task, as of guard.ExclusiveAll and LimitedAll
 
-// keys returns a KeysFunc with the one key of f, or nil if f is nil.
-func (f KeyFunc) keys() KeysFunc {
+// keys returns a LimitsFunc with the one key of f and no limit, or nil if f is nil.
+func (f KeyFunc) keys() LimitsFunc {
 	if f == nil {
 		return nil
 	}
-	return func(ctx context.Context, t *asynq.Task) ([]guard.Key, error) {
+	return func(ctx context.Context, t *asynq.Task) ([]KeyLimit, error) {
 		k, err := f(ctx, t)
-		return []guard.Key{k}, err
+		return []KeyLimit{{Key: k}}, err
+	}
+}
+
+// keys returns a LimitsFunc with the keys of f and no limits, or nil if f is nil.
+func (f KeysFunc) keys() LimitsFunc {
+	if f == nil {
+		return nil
+	}
+	return func(ctx context.Context, t *asynq.Task) ([]KeyLimit, error) {
+		keys, err := f(ctx, t)
+		limits := make([]KeyLimit, len(keys))
+		for i, k := range keys {
+			limits[i].Key = k
+		}
+		return limits, err
 	}
 }
 
 // checkKeys returns every problem of the keys of a task.
-func checkKeys(keys []guard.Key) error {
+func checkKeys(keys []KeyLimit) error {
 	var errs []error
 	for _, k := range keys {
-		errs = append(errs, k.Validate())
+		errs = append(errs, k.Key.Validate())
 	}
-	if n := len(keyNames(keys)); n < 1 || n > maxKeys {
-		errs = append(errs, fmt.Errorf("KeysFunc returned %d different keys, must return between 1 and %d", n, maxKeys))
+	if n := len(different(keys)); n < 1 || n > maxKeys {
+		errs = append(errs, fmt.Errorf("the task has %d different keys, must have between 1 and %d", n, maxKeys))
 	}
 	return errtext.Join(errs...)
 }
 
-// keyNames returns the different keys in byte order.
-func keyNames(keys []guard.Key) []string {
+// different returns the different keys in byte order.
+func different(keys []KeyLimit) []KeyLimit {
+	sorted := slices.Clone(keys)
+	slices.SortStableFunc(sorted, func(a, b KeyLimit) int { return strings.Compare(a.Key.String(), b.Key.String()) })
+	return slices.CompactFunc(sorted, func(a, b KeyLimit) bool { return a.Key.String() == b.Key.String() })
+}
+
+// keyNames returns the names of keys.
+func keyNames(keys []KeyLimit) []string {
 	names := make([]string, len(keys))
 	for i, k := range keys {
-		names[i] = k.String()
+		names[i] = k.Key.String()
 	}
-	slices.Sort(names)
-	return slices.Compact(names)
+	return names
 }
 
 // className returns the different classes of keys, sorted and joined.
-func className(keys []guard.Key) string {
+func className(keys []KeyLimit) string {
 	var classes []string
 	for _, k := range keys {
-		if k.Class != "" {
-			classes = append(classes, k.Class)
+		if k.Key.Class != "" {
+			classes = append(classes, k.Key.Class)
 		}
 	}
 	slices.Sort(classes)

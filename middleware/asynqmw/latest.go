@@ -108,7 +108,7 @@ type latestGuard struct {
 
 // process runs, postpones or ends a task.
 func (l *latestGuard) process(ctx context.Context, t *asynq.Task, next asynq.Handler) error {
-	ctx, keys, terms, _, err := l.begin(ctx, t, nil)
+	ctx, keys, terms, err := l.begin(ctx, t, nil)
 	switch {
 	case errors.Is(err, guard.Unguarded):
 		return next.ProcessTask(ctx, t)
@@ -121,8 +121,8 @@ func (l *latestGuard) process(ctx context.Context, t *asynq.Task, next asynq.Han
 				"asynqmw: a task of type %q has MaxRetry(0): if its worker is killed, asynq archives it, and Latest loses its change", t.Type())})
 		})
 	}
-	key := keyNames(keys)[0]
-	v := l.parkable(ctx, event.KindExclusive, []string{key}, lockcore.Limit{}, terms)
+	key := keys[0].Key.String()
+	v := l.parkable(ctx, event.KindExclusive, keys, []string{key}, terms)
 	if v.RanAlready(ctx) {
 		return nil
 	}

@@ -121,7 +121,7 @@ func Once(locks *lockcore.Locker, key KeyFunc, o OnceOptions) asynq.MiddlewareFu
 func (d *decorator) once(ctx context.Context, t *asynq.Task, next asynq.Handler, fingerprint FingerprintFunc, g guard.OnceOptions) error {
 	res, outer := newResult(ctx, t)
 	var one atomic.Bool // see payloadKey
-	ctx, keys, terms, _, err := d.begin(ctx, t, &one)
+	ctx, keys, terms, err := d.begin(ctx, t, &one)
 	switch {
 	case errors.Is(err, guard.Unguarded):
 		return next.ProcessTask(res.within(ctx), t)
@@ -140,13 +140,13 @@ func (d *decorator) once(ctx context.Context, t *asynq.Task, next asynq.Handler,
 	}
 	var answer error
 	var done guard.Result[[]byte]
-	onceKey := OnceKey(t.Type(), keys[0])
+	onceKey := OnceKey(t.Type(), keys[0].Key)
 	res.key = onceKey
 	ctx, err = d.adopting(ctx, t, event.KindOnce, onceKey)
 	if err != nil {
 		return err
 	}
-	v := d.parkable(ctx, event.KindOnce, []string{onceKey}, lockcore.Limit{}, terms)
+	v := d.parkable(ctx, event.KindOnce, keys, []string{onceKey}, terms)
 	ran, at, err := v.Run(ctx, terms, func(terms lockcore.Terms) (ran bool, err error) {
 		g.Terms = terms
 		done, err = guard.OnceValue(ctx, d.locks, onceKey, g, func(ctx context.Context) ([]byte, error) {
@@ -165,7 +165,7 @@ func (d *decorator) once(ctx context.Context, t *asynq.Task, next asynq.Handler,
 		return d.refused(ctx, terms.Name, at, d.archived(ctx, onceKey, g.Mode, err))
 	}
 	if err := replay(t, outer, done.Value); err != nil {
-		return guard.NoEffect(fmt.Errorf("asynqmw: %q is done, but its result did not reach asynq: %w", keys[0], err))
+		return guard.NoEffect(fmt.Errorf("asynqmw: %q is done, but its result did not reach asynq: %w", keys[0].Key, err))
 	}
 	return nil
 }

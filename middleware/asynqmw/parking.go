@@ -14,6 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/holdfast-go/holdfast/event"
+	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/internal/parking"
@@ -27,21 +28,23 @@ import (
 //	srv := asynq.NewServer(redis, asynqmw.ConfigureParking(asynq.Config{}, asynqmw.Parking{Inspector: inspector}))
 //
 // At most a third of the workers of a server (at least one) wait for busy keys. That is the bound
-// for all keys together. Each key with parked tasks has an equal quota of them. Every other task
-// whose key is busy is parked: asynq stores it as a retry, and its worker takes another task. No
-// retry is used up. The parked tasks of a key are stored next to the key, in the order of their
-// first parking. A hold wakes the next ones when it begins, and again when it ends and no call
-// waits for the key. A woken task goes to the end of its queue. Tasks that are woken together may
-// change places. A task that is pending for more than 10 s after it was woken loses its place.
+// for all keys together. Each key with parked tasks has a quota of them, in proportion to its
+// Weight. Every other task whose key is busy is parked: asynq stores it as a retry, and its worker
+// takes another task. No retry is used up. The parked tasks of a key are stored next to the key, in
+// the order of their first parking. A hold wakes the next ones when it begins, and again when it
+// ends and no call waits for the key. A woken task goes to the end of its queue. Tasks that are
+// woken together may change places. A task that is pending for more than 10 s after it was woken
+// loses its place.
 //
 //   - Parking applies to all guards of this package with [RetryLater]. A task on its last attempt
 //     is not parked, because asynq would archive it. It waits in its worker up to its deadline,
 //     beyond the third if necessary. So tasks with MaxRetry(0) may still occupy all workers.
 //   - A parked task of [Exclusive] does not keep tasks of [Shared] out, unlike one that waits in
 //     its worker. If readers arrive without a pause, do not park the writers.
-//   - A task of [ExclusiveAll] is parked on the key that is busy. When it is woken, another of its
-//     keys may be busy. Then it gives up its place on the first key, and the next task of that key
-//     is woken. So a task with several keys that are often busy may be parked several times.
+//   - A task of [ExclusiveAll] or [LimitedAll] is parked on the key that is busy. When it is woken,
+//     another of its keys may be busy. Then it gives up its place on the first key, and the next
+//     task of that key is woken. So a task with several keys that are often busy may be parked
+//     several times.
 //   - A task with an asynq.Group is archived with an error instead of being parked, because asynq
 //     would add it to its group instead of delivering it again.
 //   - A key has at most 10,000 parked tasks. A further task is handled as without parking.
@@ -80,6 +83,12 @@ type Parking struct {
 	// Deployment names the Redis of the asynq server. If asynq servers with different Redis servers
 	// share keys, give each Redis its own name. At most 128 bytes. Default: "".
 	Deployment string
+	// Weight returns the weight of a key, for example of a paying tenant: 1 to 100. If the workers
+	// cannot run all tasks, the runs of two keys with parked tasks are in proportion to their
+	// weights. No key gets more than its limit allows. So a few keys should have a weight above 1.
+	// Weight is called once for each key of a delivery, from several goroutines. For another number
+	// the nearest bound is used, and the Observer gets event.Misconfigured. Default: 1 for each key.
+	Weight func(guard.Key) int
 }
 
 // Validate reports every problem of p at once.
@@ -94,7 +103,10 @@ func (p Parking) Validate() error {
 	return errtext.Join(errs...)
 }
 
-const maxDeployment = 128
+const (
+	maxDeployment = 128
+	maxWeight     = 100
+)
 
 // server is the parking of one asynq server.
 type server struct {
@@ -102,6 +114,8 @@ type server struct {
 
 	check    time.Duration // TaskCheckInterval
 	reported sync.Once     // reports that check is too long
+	weight   func(guard.Key) int
+	bad      sync.Once // reports that weight has returned a bad number
 }
 
 // newServer returns the parking of a server with cfg. It panics if o is not valid.
@@ -114,7 +128,7 @@ func newServer(cfg asynq.Config, o Parking) *server {
 		workers = runtime.NumCPU() // as asynq does
 	}
 	check := cmp.Or(max(cfg.TaskCheckInterval, 0), time.Second)
-	return &server{check: check, Pool: parking.New(parking.Options{
+	return &server{check: check, weight: o.Weight, Pool: parking.New(parking.Options{
 		Queue: queue{o.Inspector}, Name: "asynqmw", Deployment: o.Deployment, Workers: workers,
 		Check: check, Late: cmp.Or(max(cfg.DelayedTaskCheckInterval, 0), 5*time.Second),
 	})}
@@ -133,6 +147,22 @@ func (s *server) reportIdle(ctx context.Context, locks *lockcore.Locker, v *park
 			"asynqmw: asynq.Config.TaskCheckInterval was %v when Configure was called, longer than the work of the %d tasks that may wait for a key here (%v each): a key with parked tasks is idle between them; %v keeps it busy",
 			s.check, waiting, each.Round(time.Millisecond), better.Round(time.Millisecond))})
 	})
+}
+
+// weightOf returns the weight of k.
+func (s *server) weightOf(ctx context.Context, locks *lockcore.Locker, k guard.Key) int {
+	if s.weight == nil {
+		return 1
+	}
+	w := s.weight(k)
+	used := min(max(w, 1), maxWeight)
+	if used != w {
+		s.bad.Do(func() {
+			access.Of(locks).Report(ctx, event.Misconfigured{Problem: fmt.Sprintf(
+				"asynqmw: Parking.Weight returned %d for a key of class %q, must be between 1 and %d: %d is used", w, k.Class, maxWeight, used)})
+		})
+	}
+	return used
 }
 
 // queue finds and wakes the parked tasks of all asynq queues in one Redis.

@@ -45,7 +45,7 @@ func Shared(locks *lockcore.Locker, key KeyFunc, o ShareOptions) asynq.Middlewar
 //
 //	asynqmw.Limited(locks, asynqmw.ByType(), lockcore.Limit{N: 3}, asynqmw.ShareOptions{})
 //
-// With Terms.MinHold at most limit.N tasks begin within that time. A task of [Exclusive] with the
+// With limit.Rate tasks also begin at that rate, see [Throttled]. A task of [Exclusive] with the
 // same key waits until all others have ended, and keeps new ones out. Each task is granted under the
 // limit of its own middleware, so all middlewares of a key should have the same N. A change of N
 // needs no migration.

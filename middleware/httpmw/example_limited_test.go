@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"time"
 
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -95,4 +96,52 @@ func ExampleShared() {
 	// Output:
 	// 409
 	// 200
+}
+
+// A tenant may send 2 requests a minute, and learns when it may send the next one.
+func ExampleThrottled() {
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
+	if err != nil {
+		panic(err)
+	}
+	defer locks.Close(context.Background())
+
+	rate := lockcore.Rate{N: 2, Per: time.Minute, Burst: 2}
+	mux := http.NewServeMux()
+	mux.Handle("GET /{tenant}/orders", httpmw.Throttled(locks, httpmw.ByPathValue("orders", "tenant"), rate, httpmw.ThrottleOptions{})(
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+	for range 3 {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), "GET", "/acme/orders", nil))
+		fmt.Println(w.Code, w.Header().Get(httpmw.HeaderRateLimitPolicy), w.Header().Get(httpmw.HeaderRateLimit))
+	}
+	// Output:
+	// 200 "orders";q=2;w=60 "orders";r=1;t=30
+	// 200 "orders";q=2;w=60 "orders";r=0;t=30
+	// 429 "orders";q=2;w=60 "orders";r=0;t=30
+}
+
+// Each tenant has its own rate.
+func ExampleThrottledFunc() {
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
+	if err != nil {
+		panic(err)
+	}
+	defer locks.Close(context.Background())
+
+	rates := map[string]int{"acme": 2, "globex": 10}
+	var rate httpmw.RateFunc = func(r *http.Request) (lockcore.Rate, error) {
+		return lockcore.Rate{N: rates[r.PathValue("tenant")]}, nil // 0 is an error: the response is 500
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /{tenant}/orders", httpmw.ThrottledFunc(locks, httpmw.ByPathValue("orders", "tenant"), rate, httpmw.ThrottleOptions{})(
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+	for _, tenant := range []string{"acme", "initech"} {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), "GET", "/"+tenant+"/orders", nil))
+		fmt.Println(tenant, w.Code)
+	}
+	// Output:
+	// acme 200
+	// initech 500
 }

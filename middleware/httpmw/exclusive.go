@@ -177,6 +177,7 @@ type exclusive struct {
 	key    KeyFunc
 	shared bool      // of Shared
 	limit  LimitFunc // of Limited, else nil
+	rate   RateFunc  // of Throttled, else nil
 
 	misplaced sync.Once
 }
@@ -210,6 +211,10 @@ func (m *exclusive) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 			return
 		}
 	}
+	if m.rate != nil {
+		m.serveThrottled(w, r, key, terms, next)
+		return
+	}
 	ran := false
 	err = m.underGuard(r.Context(), key.String(), limit, terms, func(ctx context.Context) error {
 		ran = true
@@ -217,19 +222,24 @@ func (m *exclusive) serve(w http.ResponseWriter, r *http.Request, next http.Hand
 		return nil
 	})
 	switch {
-	case ran: // its response is valid; if it wrote none, an Idempotent around must not record a 200
-		if err != nil {
-			eachRun(w, func(outer *running) { outer.cut.Store(true) })
-		}
-	case errors.Is(err, lockcore.ErrKey):
-		m.refuse(w, r, key, errtext.Wrap(errUnnamed, err))
-	case errors.Is(err, lockcore.ErrBusy) && m.limit != nil:
-		m.refuse(w, r, key, errtext.Wrap(errFull, err))
-	case errors.Is(err, lockcore.ErrBusy):
-		m.refuse(w, r, key, errtext.Wrap(errTaken, err))
-	default:
-		m.refuse(w, r, key, err)
+	case !ran:
+		m.refuseRun(w, r, key, err)
+	case err != nil: // its response is valid; if it wrote none, an Idempotent around must not record a 200
+		eachRun(w, func(outer *running) { outer.cut.Store(true) })
 	}
+}
+
+// refuseRun refuses a request for err, the error of a guard that did not run the handler.
+func (m *exclusive) refuseRun(w http.ResponseWriter, r *http.Request, key guard.Key, err error) {
+	switch {
+	case errors.Is(err, lockcore.ErrKey):
+		err = errtext.Wrap(errUnnamed, err)
+	case errors.Is(err, lockcore.ErrBusy) && (m.limit != nil || m.rate != nil):
+		err = errtext.Wrap(errFull, err)
+	case errors.Is(err, lockcore.ErrBusy):
+		err = errtext.Wrap(errTaken, err)
+	}
+	m.refuse(w, r, key, err)
 }
 
 // underGuard runs fn while it holds the key or a share of it.

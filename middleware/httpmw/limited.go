@@ -35,8 +35,8 @@ func (o ShareOptions) Validate() error {
 }
 
 // Limited returns a middleware that runs at most limit.N requests of the same key at the same time,
-// in all processes with the same Redis and prefix. With Terms.MinHold at most limit.N requests
-// begin within that time, which is a rate limit. [guard.Limited] documents the limit and its
+// in all processes with the same Redis and prefix. With limit.Rate they also begin at
+// that rate, see [Throttled]. [guard.Limited] documents the limit and its
 // Weight.
 //
 // A request that does not fit waits up to Terms.Wait. Then it gets 429 with Retry-After. While

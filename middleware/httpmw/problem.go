@@ -27,7 +27,7 @@ const (
 	TypeUnauthorized     = typeBase + "unauthorized"      // 401: Scope returned an error
 	TypeInProgress       = typeBase + "in-progress"       // 409: a request with this key is running; repeat later
 	TypeBusy             = typeBase + "busy"              // 409, 423: Exclusive: another request or job holds the key; repeat later
-	TypeLimitReached     = typeBase + "limit-reached"     // 429: Limited: the request does not fit under the limit; repeat later
+	TypeLimitReached     = typeBase + "limit-reached"     // 429: Limited, Throttled: the request does not fit under the limit or the rate; repeat later
 	TypeInterrupted      = typeBase + "interrupted"       // 503: the handler ended without a response; repeat later
 	TypeOutcomeUnknown   = typeBase + "outcome-unknown"   // 409: an earlier run ended without an outcome
 	TypeNotReplayable    = typeBase + "not-replayable"    // 409: done, but the response was not recorded
@@ -152,7 +152,7 @@ var (
 		"see https://github.com/holdfast-go/holdfast/blob/main/docs/frameworks.md#http-frameworks")
 	errDropped = errors.New("httpmw: done, but the response was not recorded")
 	errTaken   = errors.New("httpmw: another request has the key") // of Exclusive; it wraps the error of lockcore
-	errFull    = errors.New("httpmw: the limit is reached")        // of Limited; it wraps the error of lockcore
+	errFull    = errors.New("httpmw: the limit is reached")        // of Limited and Throttled; it wraps the error of lockcore
 	errLimit   = errors.New("httpmw: limit")                       // a mistake in the program
 )
 
@@ -209,7 +209,7 @@ var problems = []problem{
 	}},
 	{errFull, Problem{
 		Type: TypeLimitReached, Status: http.StatusTooManyRequests, RetryAfter: time.Second, Title: "Limit is reached",
-		Detail: "There was no room for this request under the limit of the resource. This request did not run the operation. Send it again later.",
+		Detail: "There was no room for this request under the limit or the rate of the resource. This request did not run the operation. Send it again later.",
 	}},
 	{lockcore.ErrBusy, Problem{
 		Type: TypeInProgress, Status: http.StatusConflict, RetryAfter: time.Second, Title: "Operation is in progress",

@@ -56,7 +56,6 @@ func TestCommands(t *testing.T) {
 		func() []string { return []string{"ZRANK", key(), name()} },
 		func() []string { return []string{"ZREM", key(), name()} },
 		func() []string { return []string{"ZCARD", key()} },
-		func() []string { return []string{"ZPOPMIN", key()} },
 		func() []string { return []string{"ZRANGE", key(), one("0", "1"), one("0", "1", "999")} },
 		func() []string {
 			return []string{"ZRANGE", key(), one("0", "-1", "-2"), one("0", "999", "-1"), "WITHSCORES"}

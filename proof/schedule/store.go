@@ -42,7 +42,7 @@ var commands = map[string]func(*store, []string) any{
 	"PEXPIRE": (*store).pexpire, "PTTL": (*store).pttl, "PUBLISH": (*store).publishTo,
 	"GET": (*store).get, "SET": (*store).set,
 	"HGET": (*store).hget, "HMGET": (*store).hmget, "HSET": (*store).hset, "HDEL": (*store).hdel,
-	"ZADD": (*store).zadd, "ZREM": (*store).zrem, "ZCARD": (*store).zcard, "ZPOPMIN": (*store).zpopmin, "ZRANGE": (*store).zrange,
+	"ZADD": (*store).zadd, "ZREM": (*store).zrem, "ZCARD": (*store).zcard, "ZRANGE": (*store).zrange,
 	"ZSCORE": (*store).zscore, "ZRANK": (*store).zrank,
 }
 

@@ -99,21 +99,6 @@ func (s *store) zcard(a []string) any {
 	return int64(len(v.queue))
 }
 
-func (s *store) zpopmin(a []string) any {
-	v, err := s.look(a[0], "zset")
-	if err != nil {
-		return err
-	}
-	if v == nil {
-		return []any{}
-	}
-	first := v.queue[0]
-	if v.queue = slices.Delete(v.queue, 0, 1); len(v.queue) == 0 {
-		delete(s.keys, a[0])
-	}
-	return []any{first.name, first.text()}
-}
-
 // zrange supports WITHSCORES, BYSCORE and LIMIT.
 func (s *store) zrange(a []string) any {
 	v, err := s.look(a[0], "zset")

@@ -142,7 +142,7 @@ func (n *node) Event(ctx context.Context, e event.Event) {
 		if o, ok := ctx.Value(outcomeKey{}).(*outcome); ok {
 			o.released.Store(&e)
 		}
-	case event.Refused, event.Replayed:
+	case event.Refused, event.Admitted, event.Replayed:
 		n.ended.Add(1)
 	}
 }

@@ -132,6 +132,7 @@ var kinds = []struct {
 	{3, (*compared).revoke},
 	{4, (*compared).clear},
 	{4, (*compared).forceClear},
+	{2, (*compared).spend},
 	{3, (*compared).listen},
 	{1, (*compared).crowd},
 	{7, (*compared).park},
@@ -172,7 +173,7 @@ func (c *compared) known(key int) (sentRequest, bool) {
 	}
 	st := c.space.Look(c.keys[key].Stored[0])
 	for _, a := range past {
-		_, shares := st.Shares[wire.ShareText(a.ID, a.Share)]
+		_, shares := st.Shares[a.Share.Text(a.ID)]
 		if (shares || a.ID == st.Fields["h"]) && c.chance(75) {
 			return a, true
 		}
@@ -191,7 +192,13 @@ func (c *compared) newRequest(key, by int) sentRequest {
 			a.Share = backend.Share{Limit: backend.Unlimited, Weight: 1}
 		}
 	}
-	if a.Share.Limit == 0 && c.made%8 == 0 {
+	if c.keys[key].Kind == backend.KindExclusive && key > 0 && c.chance(40) {
+		a.Share.Rate = pick(c, rates)
+		if a.Share.Limit == backend.Unlimited || c.chance(50) {
+			a.Share.Limit, a.Share.Weight, a.Calls = 0, 0, 1+c.rnd.IntN(4)
+		}
+	}
+	if a.Share.Alone() && c.made%8 == 0 {
 		a.Floor = c.now + int64(c.made%3000)
 	}
 	if c.keys[key].Kind == backend.KindOnce {
@@ -222,7 +229,10 @@ func (c *compared) acquireAgain(key int) {
 func (c *compared) sendAcquire(key int, a sentRequest) {
 	s := sender(c.lockers[a.by].id)
 	cmd := s.Acquire(&a.AcquireRequest, a.First, new(wire.Room))
-	if a.Share.Limit > 0 {
+	switch {
+	case a.Share.Throttled():
+		cmd = s.Throttle(&a.AcquireRequest)
+	case a.Share.Limit > 0:
 		cmd = s.AcquireShare(&a.AcquireRequest)
 	}
 	got := c.send(key, a.by, func(b backend.Backend) (any, error) {
@@ -236,9 +246,26 @@ func (c *compared) sendAcquire(key int, a sentRequest) {
 	c.note(key, a)
 }
 
+// rates are the rates of requests. The time until a bucket is full is from 2 ms to two days.
+var rates = []backend.Rate{
+	{N: 1, Per: time.Millisecond, Burst: 1, Cost: 1},
+	{N: 3, Per: 100 * time.Millisecond, Burst: 2, Cost: 1},
+	{N: 3, Per: 100 * time.Millisecond, Burst: 2, Cost: 1},
+	{N: 7, Per: time.Second, Burst: 5, Cost: 8},
+	{N: 2, Per: 24 * time.Hour, Burst: 2, Cost: 1},
+}
+
+func (c *compared) spend(key int) {
+	if c.keys[key].Kind != backend.KindExclusive {
+		return
+	}
+	rate := pick(c, rates)
+	c.send(key, 0, func(b backend.Backend) (any, error) { return nil, b.Spend(c.t.Context(), &c.keys[key], rate) }, ignored, sender("").Spend(&c.keys[key], rate))
+}
+
 func (c *compared) renew(key int) {
 	a, ok := c.known(key)
-	if !ok {
+	if !ok || a.Share.Throttled() {
 		return
 	}
 	r := backend.RenewRequest{Key: a.Key, ID: a.ID, Lease: pick(c, c.timing.leases), Retention: pick(c, c.timing.retentions), Share: a.Share}
@@ -257,7 +284,7 @@ func (c *compared) renew(key int) {
 
 func (c *compared) release(key int) {
 	a, ok := c.known(key)
-	if !ok {
+	if !ok || a.Share.Throttled() {
 		return
 	}
 	r := backend.ReleaseRequest{
@@ -295,13 +322,13 @@ func (c *compared) releasing(r *backend.ReleaseRequest) func(backend.Backend) (a
 
 func (c *compared) rotate(key int) {
 	a, ok := c.known(key)
-	if !ok || a.Key.Kind != backend.KindExclusive || a.Share.Limit > 0 {
+	if !ok || a.Key.Kind != backend.KindExclusive || !a.Share.Alone() {
 		return
 	}
 	next := c.newRequest(key, a.by)
 	next.Share = backend.Share{}
 	if c.chance(30) {
-		if next, _ = c.known(key); next.by != a.by || next.ID == a.ID || next.Share.Limit > 0 {
+		if next, _ = c.known(key); next.by != a.by || next.ID == a.ID || !next.Share.Alone() {
 			return
 		}
 	}
@@ -391,7 +418,7 @@ var entries = []string{"a 1", "a 2", "a 3", "b 1", "b 2", "\xff\x00", "a"}
 
 func (c *compared) park(key int) {
 	by := c.rnd.IntN(len(c.lockers))
-	r := backend.ParkRequest{Key: &c.keys[key], Entry: pick(c, entries), Most: 2 + c.rnd.IntN(5), Keep: pick(c, c.timing.parkings)}
+	r := backend.ParkRequest{Key: &c.keys[key], Entry: pick(c, entries), Most: 2 + c.rnd.IntN(5), Keep: pick(c, c.timing.parkings), Free: c.chance(20)}
 	c.send(key, by, func(b backend.Backend) (any, error) { return b.Park(c.t.Context(), r) }, func(r []any) (any, error) {
 		return wire.DecodePark(r)
 	}, sender(c.lockers[by].id).Park(&r))
@@ -528,12 +555,12 @@ func (c *compared) crowd(key int) {
 	ids := make([]string, pick(c, []int{90, 110, 230, 1100}))
 	var share backend.Share
 	if c.keys[key].Kind == backend.KindExclusive && c.chance(60) {
-		share = pick(c, []backend.Share{{Limit: 2, Weight: 1}, {Limit: backend.Unlimited, Weight: 1}})
+		share = pick(c, []backend.Share{{Limit: 2, Weight: 1}, {Limit: backend.Unlimited, Weight: 1}, {Rate: rates[1]}, {Limit: 2, Weight: 1, Rate: rates[1]}})
 	}
 	texts := make([]string, len(ids))
 	for i := range ids {
 		ids[i] = c.id()
-		texts[i] = wire.ShareText(ids[i], share)
+		texts[i] = share.Text(ids[i])
 	}
 	l, since := pick(c, c.lockers), c.now-int64(c.rnd.IntN(1000))
 	c.log("crowd of %d on %s", len(ids), c.keys[key].Name)
@@ -706,6 +733,8 @@ func (c *compared) compareStored(k backend.Key, want memory.Stored) {
 		c.differ("data of %s: memory %q, server %q", k.Name, got.Fields, want.Fields)
 	case !maps.Equal(got.Shares, want.Shares) || !c.near(got.SharesTTL, want.SharesTTL):
 		c.differ("shares of %s: memory %v for %d, server %v for %d", k.Name, got.Shares, got.SharesTTL, want.Shares, want.SharesTTL)
+	case !maps.Equal(got.Flow, want.Flow) || !c.near(got.FlowTTL, want.FlowTTL):
+		c.differ("rate of %s: memory %v for %d, server %v for %d", k.Name, got.Flow, got.FlowTTL, want.Flow, want.FlowTTL)
 	case !slices.Equal(got.Queue, want.Queue):
 		c.differ("queue of %s: memory %v, server %v", k.Name, got.Queue, want.Queue)
 	case !c.near(got.TTL, want.TTL) || !c.near(got.QueueTTL, want.QueueTTL):

@@ -60,6 +60,9 @@ type Stored struct {
 	Queue         []string
 	TTL, QueueTTL int64 // in µs; 0: none
 
+	Flow    map[string]string // fields of the hash of its rate
+	FlowTTL int64             // in µs; 0: none
+
 	Shares    map[string]int64 // members, and the ends of their leases
 	SharesTTL int64            // in µs; 0: none
 
@@ -77,11 +80,11 @@ func (s *Space) Look(stored string) Stored {
 	defer s.mu.Unlock()
 	e := s.keys[stored]
 	if e == nil {
-		return Stored{Fields: map[string]string{}}
+		return Stored{Fields: map[string]string{}, Flow: map[string]string{}}
 	}
 	k, now := e.key, s.clock()
 	k.Expire(now)
-	out := Stored{Plain: k.Plain, Fields: map[string]string{}}
+	out := Stored{Plain: k.Plain, Fields: map[string]string{}, Flow: map[string]string{}}
 	set := func(name, text string) {
 		if text != "" && text != "0" {
 			out.Fields[name] = text
@@ -142,7 +145,16 @@ func (s *Space) Look(stored string) Stored {
 		out.TriggersTTL = k.TriggersExpires - now
 	}
 	for _, w := range k.Queue {
-		out.Queue = append(out.Queue, w.Locker+rules.ShareText(w.Request, w.Share))
+		out.Queue = append(out.Queue, w.Locker+w.Share.Text(w.Request))
+	}
+	if k.Flow.Full > 0 {
+		out.Flow["b"] = strconv.FormatInt(k.Flow.Full, 10) + " " + strconv.FormatInt(k.Flow.Ahead, 10)
+	}
+	if k.Flow.Head != "" {
+		out.Flow["w"] = k.Flow.Head + " " + strconv.FormatInt(k.Flow.HeadSeen, 10)
+	}
+	if k.Flow.Expires > 0 {
+		out.FlowTTL = k.Flow.Expires - now
 	}
 	if k.Expires > 0 {
 		out.TTL = k.Expires - now
@@ -170,6 +182,9 @@ func (s *Space) Shift(d int64) {
 		k := e.key
 		if k.Expires > 0 {
 			k.Expires += d
+		}
+		if k.Flow.Expires > 0 {
+			k.Flow.Expires += d
 		}
 		if k.QueueExpires > 0 {
 			k.QueueExpires += d

@@ -87,6 +87,14 @@ func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 	return reply, err
 }
 
+// Spend implements backend.Backend.
+func (b *Backend) Spend(ctx context.Context, k *backend.Key, rate backend.Rate) error {
+	if err := endOf(ctx); err != nil {
+		return err
+	}
+	return b.change(k, true, func(data rules.Key, e rules.Env) (rules.Key, []rules.Notice) { return rules.Spend(data, rate, e), nil })
+}
+
 // Renew implements backend.Backend.
 func (b *Backend) Renew(ctx context.Context, rs []backend.RenewRequest) []backend.RenewReply {
 	replies := make([]backend.RenewReply, len(rs))

@@ -83,6 +83,11 @@ func (s *mini) look(key backend.Key) memory.Stored {
 	st.Woken, st.WokenTTL = s.scores(key.Stored[0] + ":w")
 	st.Shares, st.SharesTTL = s.scores(key.Stored[0] + ":s")
 	st.Triggers, st.TriggersTTL = s.scores(key.Stored[0] + ":t")
+	st.Flow, st.FlowTTL = map[string]string{}, s.m.TTL(key.Stored[0]+":f").Microseconds()
+	names, _ = s.m.HKeys(key.Stored[0] + ":f")
+	for _, name := range names {
+		st.Flow[name] = s.m.HGet(key.Stored[0]+":f", name)
+	}
 	return st
 }
 
@@ -221,6 +226,7 @@ func (s *actual) run(now int64, c wire.Command, key backend.Key) (any, memory.St
 	parkedTTL, wokenTTL := p.PTTL(ctx, key.Stored[0]+":p"), p.PTTL(ctx, key.Stored[0]+":w")
 	shares, sharesTTL := p.ZRangeWithScores(ctx, key.Stored[0]+":s", 0, -1), p.PTTL(ctx, key.Stored[0]+":s")
 	triggers, triggersTTL := p.ZRangeWithScores(ctx, key.Stored[0]+":t", 0, -1), p.PTTL(ctx, key.Stored[0]+":t")
+	flow, flowTTL := p.HGetAll(ctx, key.Stored[0]+":f"), p.PTTL(ctx, key.Stored[0]+":f")
 	_, _ = p.Exec(ctx)
 	s.ended(now)
 	v, err := cmd.Result()
@@ -234,6 +240,7 @@ func (s *actual) run(now int64, c wire.Command, key backend.Key) (any, memory.St
 	st.Woken, st.WokenTTL = scores(woken.Val()), max(wokenTTL.Val(), 0).Microseconds()
 	st.Shares, st.SharesTTL = scores(shares.Val()), max(sharesTTL.Val(), 0).Microseconds()
 	st.Triggers, st.TriggersTTL = scores(triggers.Val()), max(triggersTTL.Val(), 0).Microseconds()
+	st.Flow, st.FlowTTL = flow.Val(), max(flowTTL.Val(), 0).Microseconds()
 	return v, st, errors.Join(err, ttl.Err())
 }
 

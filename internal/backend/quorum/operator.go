@@ -16,6 +16,7 @@ func unsupported(what, instead string) error {
 }
 
 var (
+	errRate     = unsupported("rates", "one Redis")
 	errOnce     = unsupported("once keys", "one Redis, or package sqlonce")
 	errTickets  = unsupported("tickets", "one Redis")
 	errTriggers = unsupported("the order of triggers", "one Redis")
@@ -232,3 +233,6 @@ func (b *Backend) Order(context.Context, backend.TriggerRequest) (backend.Trigge
 func (b *Backend) CallParkingLocker(context.Context, *backend.Key) (int, error) {
 	return 0, unsupported("parking", "one Redis")
 }
+
+// Spend implements backend.Backend.
+func (*Backend) Spend(context.Context, *backend.Key, backend.Rate) error { return errRate }

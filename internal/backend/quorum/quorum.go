@@ -92,7 +92,7 @@ func (b *Backend) Route(_ context.Context, keys []*backend.Key) []string {
 
 // home returns the index of the master that has the remote queue of a key: the first one, from a
 // place that the key determines, whose last request did not fail. Processes may disagree for a
-// moment, because the queue only makes waits short.
+// moment, because the queue grants nothing.
 func (b *Backend) home(key *backend.Key, failing []error) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(key.Stored[0]))
@@ -134,7 +134,7 @@ func (f *failure) Error() string {
 	return fmt.Sprintf("no majority: %d of %d servers failed: %s", len(parts), len(f.errs), strings.Join(parts, "; "))
 }
 
-// Unwrap leaves out that a server is unsuitable, unless a repeat would fail too.
+// Unwrap leaves out ErrUnsupported of a minority, because a repeat may succeed.
 func (f *failure) Unwrap() []error {
 	var errs []error
 	for _, err := range f.errs {
@@ -145,19 +145,7 @@ func (f *failure) Unwrap() []error {
 	return errs
 }
 
-// failed returns the error of a request with these replies.
-func (b *Backend) failed(v votes) error {
-	errs := make([]error, len(v))
-	for i, one := range v {
-		if one != nil {
-			errs[i] = one.err
-		}
-	}
-	return b.failure(errs)
-}
-
-// failure returns the error of a request without a majority. If no master was asked, that is
-// ErrClosed.
+// failure returns the error of a request without a majority. After Close it is ErrClosed.
 func (b *Backend) failure(errs []error) error {
 	if b.closed() {
 		return backend.ErrClosed

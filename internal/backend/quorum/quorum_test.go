@@ -107,3 +107,61 @@ func TestTokensStayNearTheClock(t *testing.T) {
 		}
 	})
 }
+
+// A server that has restarted does not vote sooner because what an earlier run said is read late, or
+// because its next start loses nothing. A server that already ran when another one replied at its
+// address has not restarted, but has none of the leases.
+// Shows: P7
+func TestServersVoteNoSooner(t *testing.T) {
+	young, old := backend.ServerInfo{RunID: "young"}, backend.ServerInfo{RunID: "old", Age: time.Hour}
+	for name, starts := range map[string][]backend.ServerInfo{
+		"read late":              {young, old},
+		"durable after a loss":   {young, {RunID: "durable", Durable: true}},
+		"another server":         {old},
+		"another durable server": {{RunID: "durable", Age: 2 * time.Second, Durable: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { votesLate(t, starts) })
+		})
+	}
+}
+
+// votesLate fails if two of three servers vote after these starts.
+func votesLate(t *testing.T, starts []backend.ServerInfo) {
+	t.Helper()
+	b, servers, _ := open(t)
+	acquire(t, b, "other")
+	synctest.Wait() // until each server has replied
+	time.Sleep(time.Second)
+	for _, info := range starts {
+		for i, of := range []string{"a", "b"} {
+			one := info
+			one.RunID += of
+			if err := servers.Connected(i, one); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	key := b.Key(backend.KindExclusive, "k")
+	r := backend.AcquireRequest{Key: &key, ID: rand.Text(), Lease: lease, Retention: lease, First: true, Timeout: time.Second}
+	if reply, err := b.Acquire(t.Context(), r); err == nil || !strings.Contains(err.Error(), "votes in 30.3s") {
+		t.Errorf("two of three vote: outcome %v, %v", reply.Outcome, err)
+	}
+}
+
+// A restart loses nothing of a server that keeps its data, so it votes at once, also if the clocks of
+// server and process advance at different rates.
+func TestDurableServerVotesAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, servers, _ := open(t)
+		acquire(t, b, "other")
+		synctest.Wait()
+		time.Sleep(10 * time.Second)
+		for i, id := range []string{"a", "b"} {
+			if err := servers.Connected(i, backend.ServerInfo{RunID: id, Age: 10*time.Second + 50*time.Millisecond, Durable: true}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		acquire(t, b, "k")
+	})
+}

@@ -16,7 +16,7 @@ import (
 // mayVote, called after a reply, knows of the start of the server that replied.
 //
 // A renewal does not count either. Otherwise a restarted server that granted a late copy of a request
-// would keep its lease, although an earlier vote of that server may still count for another one. A
+// would keep its lease, although an earlier vote of that server may still count for another request. A
 // release needs no delay: it frees what the caller held.
 type Servers struct {
 	names   []string
@@ -59,9 +59,13 @@ func (s *Servers) Connected(i int, info backend.ServerInfo) error {
 	if at.runID == info.RunID {
 		return nil
 	}
-	at.runID, at.votes = info.RunID, time.Time{}
-	if !info.Durable {
-		at.votes = time.Now().Add(s.longest + s.longest/100 - info.Age) // 1 %: the rates of two clocks differ
+	if at.runID != "" && info.Age*99/100 > time.Since(at.replied) { // not restarted: another server, or what an earlier run said
+		info.Age, info.Durable = 0, false
+	}
+	at.runID = info.RunID
+	votes := time.Now().Add(s.longest + s.longest/100 - info.Age) // 1 %: the rates of two clocks differ
+	if !info.Durable && votes.After(at.votes) {                   // never sooner than after an earlier loss
+		at.votes = votes
 	}
 	return nil
 }

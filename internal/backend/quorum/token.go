@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,38 +60,50 @@ func (t *tokens) learn(sent time.Time, floor int64, v votes) {
 }
 
 // raise sets the greatest token of a grant on masters that granted a smaller one. It returns that
-// token, and reports whether a majority has it then. A master that has lost the grant refuses.
+// token, or an error if no majority has it then. A master that has lost the grant refuses.
 //
 // The token is at least the proposal. A master that gets a request again returns the token of the
 // first time. That may be before the time for which a restarted master does not vote, and then the
 // token of a later grant that this master has forgotten may be greater.
-func (b *Backend) raise(ctx context.Context, r *backend.AcquireRequest, v votes) (int64, bool) {
+func (b *Backend) raise(ctx context.Context, r *backend.AcquireRequest, v votes) (int64, error) {
 	token := max(v.greatest().Token, r.Floor) //planted:quorum-token-of-repeat
 	has := func(one *vote) bool { return granted(one) && one.Token == token }
 	have := v.count(has)
 	b.tokens.granted.Add(1)
 	if have >= b.majority { //planted:quorum-raise
-		return token, true
+		return token, nil
 	}
 	b.tokens.raised.Add(1)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Limit(r.Lease))
-	defer cancel()
 	up := []backend.RenewRequest{{Key: r.Key, ID: r.ID, Retention: r.Retention, Token: token, Holder: r.Holder}}
 	behind := make([]bool, len(v))
 	for i, one := range v {
 		behind[i] = one != nil && granted(one) && !has(one)
 	}
-	ask(b, func(i int) (raised bool, err error) {
+	errs := v.errs()
+	askUntil(ctx, b, nil, func(i int) (raised bool, err error) {
 		if !behind[i] {
 			return false, nil
 		}
-		reply := b.masters[i].Renew(ctx, up)[0]
-		return reply.Verdict == backend.VerdictKept, reply.Err
-	}, func(_ int, raised bool, _ error) bool {
+		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), Limit(r.Lease))
+		defer cancel()
+		reply := b.masters[i].Renew(own, up)[0]
+		if reply.Err == nil && reply.Verdict != backend.VerdictKept {
+			reply.Err = errGone
+		}
+		return reply.Err == nil, reply.Err
+	}, func(i int, raised bool, err error) bool {
+		if err != nil {
+			errs[i] = err
+		}
 		if raised {
 			have++
 		}
 		return have >= b.majority
 	})
-	return token, have >= b.majority
+	if have < b.majority {
+		return 0, b.failure(errs)
+	}
+	return token, nil
 }
+
+var errGone = errors.New("it has lost the grant")

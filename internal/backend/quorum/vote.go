@@ -34,6 +34,17 @@ func failed(one *vote) bool    { return one.err != nil }
 func ended(one *vote) bool     { return one.err == nil && one.Outcome == backend.OutcomeEnded }
 func abandoned(one *vote) bool { return granted(one) && one.Abandoned }
 
+// errs returns the errors, by master.
+func (v votes) errs() []error {
+	errs := make([]error, len(v))
+	for i, one := range v {
+		if one != nil {
+			errs[i] = one.err
+		}
+	}
+	return errs
+}
+
 // greatest returns the grant with the greatest token, or nil.
 func (v votes) greatest() (g *vote) {
 	for _, one := range v {
@@ -57,12 +68,12 @@ func (v votes) busiest() (b *vote) {
 	return b
 }
 
-// Acquire requests the key from all masters. It returns when a majority has granted it. A refusal
-// waits for all of them that replied last time, within their time limit.
+// Acquire requests the key from all masters. It returns when a majority has granted it. If none
+// does, it waits for all that replied last time, within their time limit.
 //
 // A request without a grant keeps its id, and so its place in the queue. A master that did not reply
-// may have granted it, which costs other processes no more than that master's failure: the next
-// round repeats the request, and its end withdraws it.
+// may have granted it. For other processes it then counts as failed, until the next round repeats the
+// request or its end withdraws it.
 //
 // If the home has granted it and the others have not, it is the turn of this process, and the
 // release of the hold before is still on its way to the others. So Acquire asks them again, within
@@ -72,6 +83,8 @@ func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 	switch {
 	case r.Key.Kind == backend.KindOnce:
 		return backend.AcquireReply{Sent: sent}, errOnce
+	case r.Share.Rate.N > 0:
+		return backend.AcquireReply{Sent: sent}, errRate
 	case r.Share.Limit > 0:
 		return backend.AcquireReply{Sent: sent}, unsupported("shares", "one Redis")
 	case r.Lease > b.servers.longest:
@@ -82,10 +95,10 @@ func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 	failing := b.servers.failing()
 	home := b.home(r.Key, failing)
 	v := make(votes, len(b.masters))
-	var late *refusals
+	var last *refusals // of the last round
 	for pause := time.Millisecond; ; pause *= 2 {
 		round, refused := r, new(refusals) // a late goroutine of this round must not see the next one
-		late = refused
+		last = refused
 		b.collectVotes(ctx, v, failing, r.Timeout, func(i int) (backend.AcquireReply, error) {
 			one := round
 			one.Queue = r.Queue && i == home
@@ -104,7 +117,7 @@ func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 	}
 	reply, err := b.result(ctx, &r, v, home, sent)
 	if err == nil && reply.Outcome == backend.OutcomeGranted {
-		b.leaveQueues(&r, v, home, late)
+		b.leaveQueues(&r, v, home, last)
 	}
 	return reply, err
 }
@@ -181,17 +194,18 @@ func (b *Backend) result(ctx context.Context, r *backend.AcquireRequest, v votes
 	}
 	holder := v.busiest()
 	if v.count(granted) >= b.majority {
-		if token, is := b.raise(ctx, r, v); is {
-			reply = v.greatest().AcquireReply
-			reply.Token, reply.Sent, reply.Abandoned, reply.Plain = token, sent, v.count(abandoned) >= b.majority, false //planted:quorum-counts-from
-			reply.Repeated = reply.Repeated || arrived < len(v) || v.count(failed) > 0
-			return reply, nil
+		token, err := b.raise(ctx, r, v)
+		if err != nil {
+			return backend.AcquireReply{Sent: sent, Repeated: true}, err
 		}
-		holder = nil
+		reply = v.greatest().AcquireReply
+		reply.Token, reply.Sent, reply.Abandoned, reply.Plain = token, sent, v.count(abandoned) >= b.majority, false //planted:quorum-counts-from
+		reply.Repeated = reply.Repeated || arrived < len(v) || v.count(failed) > 0
+		return reply, nil
 	}
 	switch {
 	case v.count(failed) > len(v)-b.majority:
-		return backend.AcquireReply{Sent: sent, Repeated: true}, b.failed(v)
+		return backend.AcquireReply{Sent: sent, Repeated: true}, b.failure(v.errs())
 	case v.count(ended) > 0:
 		return backend.AcquireReply{Outcome: backend.OutcomeEnded, Sent: sent, Repeated: true}, nil
 	case holder != nil:
@@ -211,8 +225,9 @@ func (b *Backend) result(ctx context.Context, r *backend.AcquireRequest, v votes
 	return reply, nil
 }
 
-// refusals are the masters that have refused a request. Each is taken once after the request was
-// granted: by the goroutine that has the refusal, or by leaveQueues, whichever sees the other's store.
+// refusals are the masters that have refused a request. After the request was granted, it leaves
+// the queue of each of them once: by the goroutine that has the refusal, or by leaveQueues, whichever
+// sees the other's store.
 type refusals struct {
 	won     atomic.Bool
 	refused [7]atomic.Bool
@@ -235,10 +250,10 @@ func (b *Backend) mayQueue(r *backend.AcquireRequest, i, home int) bool {
 // leaveQueues removes a granted request from the remote queues that would reserve the key for it later.
 // A master that has granted it has removed it already. One that has not replied yet may still grant
 // it, and its grant keeps the lease when another master fails: so only its refusal counts.
-func (b *Backend) leaveQueues(r *backend.AcquireRequest, v votes, home int, late *refusals) {
-	late.won.Store(true)
+func (b *Backend) leaveQueues(r *backend.AcquireRequest, v votes, home int, last *refusals) {
+	last.won.Store(true)
 	for i, at := range v {
-		if at == nil && late.take(i) || at != nil && at.Outcome != backend.OutcomeGranted && b.mayQueue(r, i, home) {
+		if at == nil && last.take(i) || at != nil && at.Outcome != backend.OutcomeGranted && b.mayQueue(r, i, home) {
 			b.leaveQueue(r, i)
 		}
 	}

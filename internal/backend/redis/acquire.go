@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 )
 
-// Acquire sends acquire.lua, or acquire_share.lua for a share.
+// Acquire sends acquire.lua, acquire_share.lua for a share, or throttle.lua.
 func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
 	limit, start := min(r.Timeout, backend.CallTimeout), time.Now()
 	sent := start
@@ -20,8 +20,12 @@ func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 		sent = time.Now()
 		limit = min(r.Timeout-sent.Sub(start), backend.CallTimeout) // r.Timeout includes the wait for withdrawals
 	}
-	if r.Share.Limit > 0 {
-		reply, repeated, err := b.send.once(&conn.Limited{Context: ctx, End: sent.Add(limit)}, b.send.Calls, b.wire.AcquireShare(&r), sent)
+	if !r.Share.Alone() {
+		cmd := b.wire.AcquireShare
+		if r.Share.Throttled() {
+			cmd = b.wire.Throttle
+		}
+		reply, repeated, err := b.send.once(&conn.Limited{Context: ctx, End: sent.Add(limit)}, b.send.Calls, cmd(&r), sent)
 		if err != nil {
 			return backend.AcquireReply{Sent: sent, Repeated: repeated}, err
 		}
@@ -37,6 +41,15 @@ func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 	a.Received = c.ctx.Received
 	b.send.reuse(c)
 	return a, err
+}
+
+// Spend sends throttle.lua.
+func (b *Backend) Spend(ctx context.Context, key *backend.Key, rate backend.Rate) error {
+	reply, _, err := b.send.insist(ctx, b.send.Calls, b.wire.Spend(key, rate))
+	if err == nil {
+		_, err = wire.DecodeAcquire(&backend.AcquireRequest{Share: backend.Share{Rate: rate}}, reply)
+	}
+	return err
 }
 
 // plain reports whether a grant may be a plain hold. No duplicate of the command may exist, because a

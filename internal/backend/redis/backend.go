@@ -37,7 +37,7 @@ type Options struct {
 	Acks     Acks   // replicas that must acknowledge
 	// Connected is called with each new connection of New's own clients, before its first command. If
 	// it returns an error, the connection is not used, and its command fails with that error. nil:
-	// no server is asked what it is.
+	// no server is asked what it is, and it is not one of several.
 	Connected func(backend.ServerInfo) error
 	MinAge    time.Duration // for Connected: ServerInfo.Durable is only set for a younger server
 }
@@ -106,12 +106,25 @@ func (b *Backend) Unconfirmed() int { return b.cleanups.Len() }
 // Report reports the withdrawals and releases that were given up.
 func (b *Backend) Report() { b.cleanups.Report() }
 
+// mostOfMany is the maximum number of unconfirmed withdrawals and releases of one of several servers.
+// The others go on while it is away. From MaxCleanups on it gets no new requests, so the further ones
+// are of requests that it has never got, or of leases that end by themselves.
+const mostOfMany = 4 * cleanup.MaxCleanups
+
+func (b *Backend) full() bool { return b.o.Connected != nil && b.cleanups.Len() >= mostOfMany }
+
 // Withdraw adds a withdrawal to the cleanup queue.
-func (b *Backend) Withdraw(r backend.WithdrawRequest) { b.cleanups.Withdraw(r) }
+func (b *Backend) Withdraw(r backend.WithdrawRequest) {
+	if !b.full() {
+		b.cleanups.Withdraw(r)
+	}
+}
 
 // ReleaseLater adds a release to the cleanup queue.
 func (b *Backend) ReleaseLater(r backend.ReleaseRequest, until time.Time) {
-	b.cleanups.ReleaseLater(r, until)
+	if !b.full() {
+		b.cleanups.ReleaseLater(r, until)
+	}
 }
 
 // Hurry makes an entry of the cleanup queue the next one to be sent.

@@ -404,6 +404,28 @@ func TestCleanupBound(t *testing.T) {
 	})
 }
 
+// A server that is away for long costs a bounded amount of memory, if others go on without it.
+func TestCleanupBoundOfMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		faults := faulty.New(t)
+		rdb := redistest.Bubble(t).Client(t, func(o *redis.Options) { o.Dialer = faults.Dial(o.Dialer) })
+		b, err := redisbackend.New(rdb, redisbackend.Options{Connected: func(backend.ServerInfo) error { return nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		faults.Down()
+		key := b.Key(backend.KindExclusive, "k")
+		for range 3 * cleanup.MaxCleanups {
+			b.Withdraw(backend.WithdrawRequest{Key: &key, ID: rand.Text(), Repeated: true})
+			b.ReleaseLater(backend.ReleaseRequest{Key: &key, ID: rand.Text(), Repeated: true}, time.Now().Add(time.Hour))
+		}
+		if n := b.Unconfirmed(); n != 4*cleanup.MaxCleanups {
+			t.Errorf("%d unconfirmed", n)
+		}
+	})
+}
+
 // Close waits for withdrawals within its time limit. Those that are not confirmed by then are
 // reported.
 // Shows: R1

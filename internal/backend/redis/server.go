@@ -65,8 +65,8 @@ func serverInfo(ctx context.Context, cn *redis.Conn, minAge time.Duration) (back
 		info.Refused = "is a replica"
 	}
 	if info.Age < minAge {
-		set, err := cn.ConfigGet(ctx, "append*").Result() // not every user may, and not every provider has it
-		info.Durable = err == nil && set["appendonly"] == "yes" && set["appendfsync"] == "always"
+		set, err := cn.ConfigGet(ctx, "*append*").Result() // not every user may, and not every provider has it
+		info.Durable = err == nil && set["appendonly"] == "yes" && set["appendfsync"] == "always" && set["no-appendfsync-on-rewrite"] != "yes"
 	}
 	return info, nil
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
@@ -72,6 +73,11 @@ func (c *codec) key(k *Key) {
 	if c.text(&record); c.reads && record != "" {
 		k.Record = []byte(record)
 	}
+	f := &k.Flow
+	c.text(&f.Head)
+	for _, n := range []*int64{&f.Full, &f.Ahead, &f.HeadSeen, &f.Expires} {
+		c.long(n)
+	}
 	list(c, &k.Ended, c.text)
 	list(c, &k.Shares, func(s *Share) {
 		c.text(&s.ID)
@@ -102,6 +108,12 @@ func (c *codec) key(k *Key) {
 func (c *codec) share(s *backend.Share) {
 	c.number(&s.Limit)
 	c.number(&s.Weight)
+	for _, n := range []*int{&s.Rate.N, &s.Rate.Burst, &s.Rate.Cost} {
+		c.number(n)
+	}
+	per := int64(s.Rate.Per)
+	c.long(&per)
+	s.Rate.Per = time.Duration(per)
 }
 
 // list encodes the number of elements and then each of them. Each takes at least a byte, so a

@@ -84,7 +84,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{"a longer form of 0", "no valid number at byte 1 of 40", append([]byte{2, 0x80}, make([]byte, 38)...)},
 		{"a flag that is 2", "no valid flag at byte 3 of 40", append([]byte{2, 0, 4}, make([]byte, 37)...)},
 		{"a text of 2^40 bytes", "no valid text", append([]byte{2, 0, 0, 0, 0, 0}, 0x80, 0x80, 0x80, 0x80, 0x80, 0x40)},
-		{"2^40 ended ids", "no valid number of elements", append(rules.Encode(rules.Key{})[:27], 0x80, 0x80, 0x80, 0x80, 0x80, 0x40)},
+		{"2^40 ended ids", "no valid number of elements", append(rules.Encode(rules.Key{})[:32], 0x80, 0x80, 0x80, 0x80, 0x80, 0x40)},
 	} {
 		if k, err := rules.Decode(tt.b); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: decoded %+v, error %v, want one with %q", tt.name, k, err, tt.want)
@@ -98,9 +98,10 @@ var stored = rules.Key{
 	Revoked: true, Replaced: true, Abandoned: true, Fingerprint: "fingerprint", Record: []byte("record"), CompletedBy: "by", Ended: []string{"e1", "e2"}, ParkingLocker: "waker",
 	Shares:        []rules.Share{{ID: "s1", Share: backend.Share{Limit: 7, Weight: 6}, Cooling: true, End: 8, Since: 9, Locker: "l1", Holder: "h1"}},
 	SharesExpires: 10, Head: "head", HeadSeen: 11, Expires: 12, QueueExpires: 13, ParkedExpires: 14,
-	Queue:    []rules.Waiter{{Since: -15, Locker: "l2", Request: "r2", Share: backend.Share{Limit: 17, Weight: 16}}},
+	Queue:    []rules.Waiter{{Since: -15, Locker: "l2", Request: "r2", Share: backend.Share{Limit: 17, Weight: 16, Rate: backend.Rate{N: 20, Burst: 21, Cost: 22, Per: 23}}}},
+	Flow:     rules.Flow{Full: 24, Ahead: 25, Head: "rated", HeadSeen: 26, Expires: 27},
 	Parked:   []rules.ParkedEntry{{Since: 18, Text: "p1", Woken: 19}, {Text: "p2"}},
-	Triggers: []rules.Trigger{{Entry: "a/b", Score: 20}}, Succeeded: 21, Uncovered: 22, TriggersExpires: 23,
+	Triggers: []rules.Trigger{{Entry: "a/b", Score: 28}}, Succeeded: 29, Uncovered: 30, TriggersExpires: 31,
 }
 
 // TestGolden decodes a key that an earlier build has stored. If it fails, raise layout, and run the
@@ -154,12 +155,14 @@ func FuzzDecode(f *testing.F) {
 // useKey applies all rules to a key.
 func useKey(k rules.Key) {
 	of := &backend.Key{Kind: backend.KindOnce, Name: "key"}
+	rate := backend.Rate{N: 3, Per: time.Second, Burst: 2, Cost: 1}
 	for _, id := range []string{k.Owner, "another"} {
-		for _, share := range []backend.Share{{}, {Limit: 3, Weight: 1}} {
+		for _, share := range []backend.Share{{}, {Limit: 3, Weight: 1}, {Limit: 3, Weight: 1, Rate: rate}, {Rate: rate}} {
 			for _, now := range []int64{1, k.End - 1, k.End + 1} {
 				e := rules.Env{Now: now, Locker: k.Locker, Listeners: func(locker string) int { return len(locker) % 2 }}
 				r := backend.AcquireRequest{Key: of, ID: id, Lease: time.Second, Retention: time.Minute, Queue: true, Share: share}
 				rules.Acquire(k, &r, e)
+				rules.Spend(k, rate, e)
 				rules.Renew(k, &backend.RenewRequest{Key: of, ID: id, Lease: time.Second, Share: share}, e)
 				rules.Release(k, &backend.ReleaseRequest{Key: of, ID: id, Retention: time.Minute, Share: share}, 0, e)
 				rules.Release(k, &backend.ReleaseRequest{Key: of, ID: id, Retention: time.Minute, Share: share}, 7, e)

@@ -47,6 +47,8 @@ type Key struct {
 	Ended         []string // l: ids for which a late duplicate may still arrive, the oldest first
 	ParkingLocker string   // p: the Locker that parked an entry most recently; if set, the key may have entries
 
+	Flow Flow // of its rate; with its own TTL
+
 	Shares        []Share // by end
 	SharesExpires Instant // 0 without shares
 	Head          string  // w: the first request of the queue that does not fit
@@ -130,10 +132,11 @@ func (k *Key) unfold(now Instant) {
 	}
 }
 
-// forget removes the data of the key, but neither its queue nor its parked entries and triggers.
+// forget removes the data of the key, but neither its rate, its queue, its parked entries nor its
+// triggers.
 func (k *Key) forget() {
 	*k = Key{
-		Queue: k.Queue, QueueExpires: k.QueueExpires, Parked: k.Parked, ParkedExpires: k.ParkedExpires,
+		Flow: k.Flow, Queue: k.Queue, QueueExpires: k.QueueExpires, Parked: k.Parked, ParkedExpires: k.ParkedExpires,
 		Triggers: k.Triggers, Succeeded: k.Succeeded, Uncovered: k.Uncovered, TriggersExpires: k.TriggersExpires,
 	}
 }
@@ -180,6 +183,9 @@ func (k *Key) Expire(now Instant) {
 	if k.Expires <= now {
 		k.forget()
 	}
+	if k.Flow.Expires <= now {
+		k.Flow = Flow{}
+	}
 	if k.QueueExpires <= now {
 		k.Queue, k.QueueExpires = nil, 0
 	}
@@ -199,7 +205,7 @@ func (k *Key) Expire(now Instant) {
 
 // NextEnd returns the first time after now at which Expire removes something of k.
 func (k *Key) NextEnd(now Instant) Instant {
-	ends := []Instant{k.Expires, k.QueueExpires, k.ParkedExpires, k.TriggersExpires}
+	ends := []Instant{k.Expires, k.Flow.Expires, k.QueueExpires, k.ParkedExpires, k.TriggersExpires}
 	next := slices.Max(ends)
 	for _, end := range ends {
 		if end > now {
@@ -292,8 +298,12 @@ func (k *Key) reserve(e Env) []Notice {
 			return nil
 		}
 		first := k.Queue[0]
+		lives := e.Listeners(first.Locker) > 0
+		if first.Share.Rate.N > 0 && lives { // its own request is granted when it is due, so the key stays free
+			return []Notice{turn(first)}
+		}
 		k.leaveQueue(first.Locker, first.Request)
-		if e.Listeners(first.Locker) > 0 { //planted:rules-waiter-lives
+		if lives { //planted:rules-waiter-lives
 			k.State, k.Owner, k.Locker, k.End, k.Length = Reserved, first.Request, first.Locker, e.Now+reserveTime, reserveTime
 			k.outlive(ceilMillis(reserveTime)+minute, e.Now)
 			return []Notice{turn(first)}
@@ -327,6 +337,9 @@ func (k *Key) leaveQueue(locker, request string) {
 		k.Queue, k.QueueExpires = nil, 0
 	}
 }
+
+// ended reports whether the request has ended, so that this copy of it is a late duplicate.
+func (k *Key) ended(id string) bool { return slices.Contains(k.Ended, id) }
 
 func isWaiter(locker, request string) func(Waiter) bool {
 	return func(w Waiter) bool { return w.Locker == locker && w.Request == request }

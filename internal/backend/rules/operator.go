@@ -130,8 +130,9 @@ func Clear(k Key, r *backend.ClearRequest, id string, e Env) (Key, backend.Clear
 	}
 	k.Abandoned, k.Holder, k.Fingerprint, k.Attempts, k.Record, k.CompletedBy = false, "", "", 0, nil, ""
 	if k.State != Reserved {
-		k.closePhase()
-		notices = k.reserve(e)
+		if k.closePhase(); !closed { // otherwise passPhase has done so
+			notices = append(notices, k.reserve(e)...)
+		}
 	} else {
 		k.outlive(ceilMillis(reserveTime)+minute, e.Now) // as in reserve
 	}

@@ -26,7 +26,7 @@ type ParkedEntry struct {
 	Woken Instant // when it was marked as woken; 0: it is not woken
 }
 
-// Park adds an entry to a key that another request has. An entry that is parked again keeps its
+// Park adds an entry to a key that another request has, or whose rate is used up. An entry that is parked again keeps its
 // place, and is no longer woken.
 func Park(k Key, r *backend.ParkRequest, e Env) (Key, backend.ParkReply) {
 	k.Expire(e.Now)
@@ -35,7 +35,7 @@ func Park(k Key, r *backend.ParkRequest, e Env) (Key, backend.ParkReply) {
 	if !k.Plain {
 		stored = k
 	}
-	if !k.live(e.Now) {
+	if !r.Free && !k.live(e.Now) {
 		return stored, backend.ParkReply{}
 	}
 	k = stored

@@ -48,7 +48,10 @@ type Notice struct {
 
 // Acquire grants the key or a share of it to a request, or returns why the request does not get it.
 func Acquire(k Key, r *backend.AcquireRequest, e Env) (Key, backend.AcquireReply, []Notice) {
-	if r.Share.Limit > 0 {
+	switch {
+	case r.Share.Throttled():
+		return throttle(k, r, e)
+	case !r.Share.Alone():
 		return acquireShare(k, r, e)
 	}
 	k, reply := acquire(k, r, e)
@@ -279,7 +282,7 @@ func releaseAndAcquire(k Key, r *backend.ReleaseRequest, e Env) (Key, backend.Re
 // Withdraw removes a request that never ran: its queue entry, its reservation or its grant. An
 // abandoned key stays abandoned.
 func Withdraw(k Key, r *backend.WithdrawRequest, e Env) (Key, []Notice) {
-	if r.Share.Limit > 0 {
+	if !r.Share.Alone() {
 		k, _, notices := endShare(k, ending{key: r.Key, id: r.ID, repeated: r.Repeated, queued: true, retention: r.Retention}, e)
 		return k, notices
 	}

@@ -2,7 +2,6 @@ package rules
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"time"
 
@@ -36,17 +35,9 @@ type Share struct {
 // Member returns the text that names the share in Redis.
 func (s *Share) Member() string {
 	if s.Cooling {
-		return "c" + ShareText(s.ID, s.Share)
+		return "c" + s.Text(s.ID)
 	}
-	return ShareText(s.ID, s.Share)
-}
-
-// ShareText returns the text of a request in queues and sets: its id, and its share if it has one.
-func ShareText(id string, s backend.Share) string {
-	if s.Limit == 0 {
-		return id
-	}
-	return fmt.Sprintf("%s/%d/%d/", id, s.Limit, s.Weight)
+	return s.Text(s.ID)
 }
 
 // acquireShare grants a share of the key to a request, or returns why the request does not get one.
@@ -57,7 +48,7 @@ func acquireShare(k Key, r *backend.AcquireRequest, e Env) (Key, backend.Acquire
 	swept, closed := k.sweep(e.Now)
 	notices := k.passPhase(closed, e)
 	switch {
-	case slices.Contains(k.Ended, r.ID): //planted:rules-late-duplicate-share
+	case k.ended(r.ID): //planted:rules-late-duplicate-share
 		// Checked before the shares, because a late duplicate may have got a share, see serve.
 		return k, backend.AcquireReply{Outcome: backend.OutcomeEnded}, notices
 	case k.shareAt(r.ID) >= 0:
@@ -67,13 +58,24 @@ func acquireShare(k Key, r *backend.AcquireRequest, e Env) (Key, backend.Acquire
 	case k.State == Reserved && k.Owner == r.ID:
 	case k.live(e.Now) && (k.State != Shared || k.Revoked):
 		return busyShare(k, r, e, notices)
+	case r.Share.Rate.N > 0:
+		notices = append(notices, k.serveRated(r, e)...)
+		if k.live(e.Now) && k.State != Shared || k.behind(r, e) || !k.fits(r.Share) || k.due(r.Share.Rate, e.Now) > e.Now {
+			k, reply := busyRated(k, r, e)
+			return k, reply, notices
+		}
 	case k.State == Shared:
 		notices = k.serve(r.ID, "", e)
 		if k.shareAt(r.ID) < 0 && (len(k.Queue) > 0 || !k.fits(r.Share)) { //planted:rules-share-fits
 			return busyShare(k, r, e, notices)
 		}
 	}
-	opens := k.State != Shared
+	opens, rated := k.State != Shared, r.Share.Rate.N > 0
+	waits := len(k.Queue) > 0
+	var reply backend.AcquireReply
+	if rated && k.shareAt(r.ID) < 0 {
+		reply.Rest, reply.Reset = k.spend(r.Share.Rate, 1, e.Now)
+	}
 	if opens {
 		k.openPhase(r.ID, e.Now)
 	}
@@ -81,9 +83,10 @@ func acquireShare(k Key, r *backend.AcquireRequest, e Env) (Key, backend.Acquire
 	if r.Queue {
 		k.leaveQueue(e.Locker, r.ID)
 	}
-	reply := k.granted(backend.KindExclusive)
-	reply.Phase, reply.GrantedAt = k.Owner, time.UnixMicro(e.Now)
-	if opens || swept {
+	rest, reset := reply.Rest, reply.Reset
+	reply = k.granted(backend.KindExclusive)
+	reply.Phase, reply.GrantedAt, reply.Rest, reply.Reset = k.Owner, time.UnixMicro(e.Now), rest, reset
+	if opens || swept || rated && waits {
 		notices = append(notices, k.serve("", "", e)...) // other requests in the queue may fit now
 	}
 	return k, reply, notices
@@ -197,6 +200,8 @@ func endShare(k Key, r ending, e Env) (Key, backend.ReleaseReply, []Notice) {
 		notices = k.reserve(e)
 	case wasQueued && k.State == Cooling && k.live(e.Now):
 		notices = k.announce(e)
+	case wasQueued && k.State == Free:
+		notices = k.tellNext(e)
 	default:
 		notices = k.passPhase(closed, e)
 	}
@@ -225,6 +230,16 @@ func (k *Key) serve(asker, freed string, e Env) (notices []Notice) {
 			return notices
 		}
 		first := k.Queue[0]
+		switch {
+		case first.Share.Rate.N > 0:
+			told, gone := k.serveHead(first, asker, freed, e)
+			if notices = append(notices, told...); gone {
+				continue
+			}
+			return notices
+		case k.State == Free:
+			return append(notices, k.reserve(e)...)
+		}
 		isNew := k.Head != first.Request
 		switch {
 		case first.Share.Limit > 0 && k.fits(first.Share):

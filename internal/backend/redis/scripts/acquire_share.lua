@@ -5,9 +5,11 @@
 -- Returns one of
 --   {0, remaining µs, held for µs, holder text, queue length, '', locker id, '', weights, place}
 --     busy, as in acquire.lua. If the key is shared, remaining is that of the share that ends first. If that
---     share cools, held for is 0, and there is no holder
+--     share cools, held for is 0, and there is no holder. If the rate decides, a 1 follows, and
+--     remaining is the time until the turn of the request
 --   {1, token, 1, abandoned (1|0), may have parked entries (1|0), phase, time of the grant in µs}
---     granted
+--     granted. With a rate, the cost that calls may have now follows, and µs until they may have 1
+--     more
 --   {5} the request has ended, or its share was revoked
 --   more, see share_member.lua
 -- or the error BADFIELD and the name of a field that cannot be read.
@@ -18,12 +20,15 @@
 -- include parts/grant.lua
 -- include parts/queue.lua
 -- include parts/share_member.lua
+-- include parts/rate.lua
 -- include parts/shares.lua
-local hash, queue, shares = unpack(KEYS)
+local hash, queue, shares, flow = unpack(KEYS)
 local text, locker, lease, enqueue, holder, queue_ms, reservation, channels, counts_all = unpack(ARGV)
 lease = tonumber(lease)
-local key, peers = {hash = hash, queue = queue, shares = shares}, {channels = channels, counts_all = counts_all == '1'}
+local key, peers = {hash = hash, queue = queue, shares = shares, flow = flow}, {channels = channels, counts_all = counts_all == '1'}
 local id, limit, weight = share_of(text)
+local interval, burst, cost = rate_of(text)
+local member = locker .. text
 local k = load_shares(key)
 local now = k.now
 if k.more then return more end
@@ -39,6 +44,18 @@ if own then
 elseif k.state == reserved and k.owner == id then -- reserved for this request
 elseif k.live and (k.state ~= shared or k.revoked) then
   busy = true -- planted:share-excluded
+elseif interval then
+  k.bad = load_flow(flow, k)
+  if k.bad then return {err = 'BADFIELD ' .. k.bad} end
+  serve_rated(key, k, id, reservation, peers)
+  local first = call('ZRANGE', queue, 0, 0)[1]
+  local taken = k.live and k.state ~= shared
+  local full = k.weights + weight > limit
+  busy = taken or first and first ~= member or full or due(flow, k, interval, burst, cost) > now
+  if busy and not taken and not (k.state == shared and full) then
+    if enqueue == '1' then enter_queue(queue, member, now, queue_ms) end
+    return busy_rated(key, k, id, member, interval, burst, cost)
+  end
 elseif k.state == shared then
   if call('ZCARD', queue) > 0 then
     serve(key, k, id, reservation, peers)
@@ -52,10 +69,10 @@ elseif k.state == shared then
 end
 
 if busy then
-  if enqueue == '1' then enter_queue(queue, locker .. text, now, queue_ms) end
+  if enqueue == '1' then enter_queue(queue, member, now, queue_ms) end
   local waiting = call('ZCARD', queue)
   if k.state == held then return {0, k.ends - now, math.max(now - k.token, 0), k.holder, waiting, '', k.locker} end
-  local queue_place = (k.state == cooling or k.weights > k.weights_held) and place(queue, locker .. text) or nil
+  local queue_place = (k.state == cooling or k.weights > k.weights_held) and place(queue, member) or nil
   if k.state ~= shared then return {0, k.ends - now, 0, '', waiting, '', '', '', 0, queue_place} end
   if string.sub(k.head, 1, 26) == id then call('HSET', hash, 'w', id .. ' ' .. string.format('%.0f', now)) end
   local first = call('ZRANGE', shares, 0, 0, 'WITHSCORES')
@@ -72,10 +89,15 @@ if opens then -- an operator may have deleted the hash of a phase, and not the s
   if old[share_step] then return more end
 end
 local waits = call('ZCARD', queue) > 0 -- before the writes of the grant: a queue of another type ends the script here
+local rest, reset
+if interval and not own then
+  if not k.full then load_flow(flow, k) end
+  rest, reset = spend(flow, k, 1, interval, burst, cost)
+end
 if opens then open_phase(key, k, id) end
 admit(key, k, text, locker, now + lease, lease, holder)
-if enqueue == '1' then call('ZREM', queue, locker .. text) end -- otherwise the request never entered the queue
-if (opens and waits) or k.swept then -- other requests in the queue may fit now
+if enqueue == '1' then call('ZREM', queue, member) end -- otherwise the request never entered the queue
+if (opens and waits) or k.swept or interval and waits then -- other requests in the queue may fit now
   serve(key, k, '', reservation, peers) -- planted:share-brings-others
 end
-return {1, k.token, 1, k.abandoned and 1 or 0, k.parking_locker and 1 or 0, k.owner, now}
+return {1, k.token, 1, k.abandoned and 1 or 0, k.parking_locker and 1 or 0, k.owner, now, rest, reset}

@@ -1,6 +1,7 @@
 -- park.lua: add an entry to the parked entries of a key that another request has. An entry that is
 -- parked again keeps its place, and is no longer woken.
--- entry · most: maximum number of entries · keep_ms: retention of all entries · locker id
+-- entry · most: maximum number of entries · keep_ms: retention of all entries · locker id ·
+--   park_free: park also if no request has the key, because its rate is used up (1|0)
 -- Returns one of
 --   {0} no request has the key; nothing was written
 --   {1, number of entries, parked for µs: the oldest} full
@@ -14,11 +15,11 @@
 -- include parts/queue.lua
 -- include parts/parked.lua
 local hash, parked, woken = unpack(KEYS)
-local entry, most, keep_ms, locker = unpack(ARGV)
+local entry, most, keep_ms, locker, park_free = unpack(ARGV)
 local k = load(hash, true)
 local now = k.now
 if k.bad then return {err = 'BADFIELD ' .. k.bad} end
-if not k.live then return {0} end
+if not k.live and park_free ~= '1' then return {0} end
 call('ZCARD', woken) -- before all writes: a set of another type ends the script here
 local since, count = call('ZSCORE', parked, entry), call('ZCARD', parked)
 if not since then

@@ -14,6 +14,7 @@
 -- include parts/load.lua
 -- include parts/queue.lua
 -- include parts/share_member.lua
+-- include parts/rate.lua
 -- include parts/shares.lua
 local hash, queue, shares = unpack(KEYS)
 local text, locker, keep_ms, repeated, reservation, channels, counts_all, cooldown, wake = unpack(ARGV)
@@ -75,8 +76,13 @@ if k.state == shared and not k.revoked then
 elseif ours and k.state == '' then
   served = reserve(hash, queue, reservation, peers) and 1 or 0
 else
-  pass_phase(key, k, reservation, peers)
-  if was_queued and k.live and k.state == cooling then announce(queue, k.ends, now, peers) end
+  if was_queued and k.live and k.state == cooling then
+    announce(queue, k.ends, now, peers)
+  elseif was_queued and k.state == '' then
+    serve_rated(key, k, '', reservation, peers)
+  else
+    pass_phase(key, k, reservation, peers)
+  end
 end
 -- Parked entries may fit now, unless the share cools. If the last request in the queue of a shared
 -- key is withdrawn, the releases before it did not report the entries.

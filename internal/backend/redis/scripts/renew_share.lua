@@ -9,6 +9,7 @@
 -- include parts/load.lua
 -- include parts/queue.lua
 -- include parts/share_member.lua
+-- include parts/rate.lua
 -- include parts/shares.lua
 local hash, shares = unpack(KEYS)
 local text, lease, holder = unpack(ARGV)

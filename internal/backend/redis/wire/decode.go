@@ -20,12 +20,13 @@ const (
 	statusMismatch
 	statusAbandoned
 	statusEnded
+	statusAdmitted
 )
 
 // leastToken is the least possible token of a plain hold, a time in the year 1973.
 const leastToken = 1e14
 
-// DecodeAcquire decodes a reply of acquire.lua or acquire_share.lua. After an error the request may
+// DecodeAcquire decodes a reply of acquire.lua, acquire_share.lua or throttle.lua. After an error the request may
 // still have the key.
 func DecodeAcquire(r *backend.AcquireRequest, reply []any) (a backend.AcquireReply, err error) {
 	switch stored := text(reply, 0); {
@@ -50,7 +51,7 @@ func DecodeAcquire(r *backend.AcquireRequest, reply []any) (a backend.AcquireRep
 		if r.Share.Limit > 0 && err == nil {
 			var at int64
 			at, err = number(reply, 6)
-			a.Phase, a.GrantedAt = text(reply, 5), time.UnixMicro(at)
+			a.Phase, a.GrantedAt, a.Rest, a.Reset = text(reply, 5), time.UnixMicro(at), count(reply, 7), span(reply, 8)
 		}
 	case status == statusDone:
 		a.Outcome, a.Record, a.Attempt, a.Fingerprint = backend.OutcomeDone, []byte(text(reply, 1)), count(reply, 2), text(reply, 3)
@@ -61,6 +62,8 @@ func DecodeAcquire(r *backend.AcquireRequest, reply []any) (a backend.AcquireRep
 		a.Outcome, a.Holder, a.HeldFor, a.Attempt = backend.OutcomeAbandoned, text(reply, 1), span(reply, 2), count(reply, 3)
 	case status == statusEnded:
 		a.Outcome = backend.OutcomeEnded
+	case status == statusAdmitted:
+		a.Outcome, a.Calls, a.Rest, a.Reset, a.Parked = backend.OutcomeAdmitted, count(reply, 1), count(reply, 2), span(reply, 3), isSet(reply, 4)
 	default:
 		var left int64
 		left, err = number(reply, 1)
@@ -71,7 +74,7 @@ func DecodeAcquire(r *backend.AcquireRequest, reply []any) (a backend.AcquireRep
 		}
 		if len(reply) > 8 {
 			a.Shares = count(reply, 8)
-			a.Place = count(reply, 9)
+			a.Place, a.Exact = count(reply, 9), isSet(reply, 10)
 		}
 	}
 	if err != nil {

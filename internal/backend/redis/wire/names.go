@@ -49,6 +49,8 @@ func Stored(hash string, name KeyName) string {
 		return hash + ":w"
 	case Triggers:
 		return hash + ":t"
+	case Flow:
+		return hash + ":f"
 	default:
 		return hash
 	}

@@ -1,8 +1,6 @@
 package wire
 
 import (
-	"fmt"
-	"strings"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
@@ -59,29 +57,9 @@ func decodeShares(s *backend.Status, reply []any) {
 		h := backend.ShareHeld{Remaining: span(reply, i+1), HeldFor: span(reply, i+2), Locker: text(reply, i+3), Holder: text(reply, i+4)}
 		member := text(reply, i)
 		h.Cooling = len(member) > 0 && member[0] == 'c'
-		h.Share = parseShare(member)
+		h.Share = backend.ParseShare(member)
 		s.Shares = append(s.Shares, h)
 	}
-}
-
-// ShareText returns the text of a request for a share in the scripts, see shares.lua. Without a share
-// it is the id.
-func ShareText(id string, s backend.Share) string {
-	if s.Limit == 0 {
-		return id
-	}
-	return fmt.Sprintf("%s/%d/%d/", id, s.Limit, s.Weight)
-}
-
-// parseShare returns the share that a member of the set of shares contains. For a text that no
-// script writes, it returns the zero value.
-func parseShare(member string) (s backend.Share) {
-	if i := strings.IndexByte(member, '/'); i >= 0 {
-		if _, err := fmt.Sscanf(member[i:], "/%d/%d/", &s.Limit, &s.Weight); err != nil {
-			return backend.Share{}
-		}
-	}
-	return s
 }
 
 // DecodeRevoke decodes a reply of revoke.lua. If more is true, all shares are revoked, and the next

@@ -43,6 +43,7 @@ const (
 	Shares                  // its shares
 	Parked                  // its parked entries
 	Woken                   // its woken entries
+	Flow                    // its rate
 	Triggers                // its triggers
 )
 

@@ -141,8 +141,8 @@ var Leave = script("leave", []KeyName{Hash, Queue, Shares},
 
 // Withdraw withdraws a request, for a share too.
 func (s *Sender) Withdraw(r *backend.WithdrawRequest) Command {
-	if r.Share.Limit > 0 {
-		return ReleaseShare.command(r.Key, ShareText(r.ID, r.Share), s.Locker, millis(r.Retention), *flag(r.Repeated), reservation,
+	if !r.Share.Alone() {
+		return ReleaseShare.command(r.Key, r.Share.Text(r.ID), s.Locker, millis(r.Retention), *flag(r.Repeated), reservation,
 			s.Channels, *flag(s.Single), 0, encodeWake(r.Key))
 	}
 	return Leave.command(r.Key, r.ID, s.Locker, millis(r.Retention), *flag(r.Repeated), reservation, s.Channels, *flag(s.Single), encodeWake(r.Key))
@@ -222,11 +222,11 @@ func (*Sender) Inspect(k *backend.Key, part backend.RecordPart) Command {
 }
 
 // Park parks an entry, see backend.ParkRequest.
-var Park = script("park", []KeyName{Hash, Parked, Woken}, "entry", "most", "keep_ms", "locker")
+var Park = script("park", []KeyName{Hash, Parked, Woken}, "entry", "most", "keep_ms", "locker", "park_free")
 
 // Park parks an entry.
 func (s *Sender) Park(r *backend.ParkRequest) Command {
-	return Park.command(r.Key, r.Entry, r.Most, millis(r.Keep), s.Locker)
+	return Park.command(r.Key, r.Entry, r.Most, millis(r.Keep), s.Locker, *flag(r.Free))
 }
 
 // Unpark removes entries and marks others, see backend.UnparkRequest. Its last argument is repeated.
@@ -260,20 +260,34 @@ func (*Sender) Trigger(r *backend.TriggerRequest) Command {
 }
 
 // AcquireShare requests a share of a key.
-var AcquireShare = script("acquire_share", []KeyName{Hash, Queue, Shares},
+var AcquireShare = script("acquire_share", []KeyName{Hash, Queue, Shares, Flow},
 	"text", "locker", "lease", "enqueue", "holder", "queue_ms", "reservation", "channels", "counts_all").acked(0, "lease")
 
 // AcquireShare requests a share of a key.
 func (s *Sender) AcquireShare(r *backend.AcquireRequest) Command {
-	return AcquireShare.command(r.Key, ShareText(r.ID, r.Share), s.Locker, micros(r.Lease), *flag(r.Queue), r.Holder, queueKeep, reservation,
+	return AcquireShare.command(r.Key, r.Share.Text(r.ID), s.Locker, micros(r.Lease), *flag(r.Queue), r.Holder, queueKeep, reservation,
 		s.Channels, *flag(s.Single))
+}
+
+// Throttle admits calls by the rate of a key.
+var Throttle = script("throttle", []KeyName{Hash, Queue, Shares, Flow},
+	"text", "locker", "calls", "enqueue", "queue_ms", "reservation", "channels", "counts_all")
+
+// Throttle requests that calls of a Throttled share may begin.
+func (s *Sender) Throttle(r *backend.AcquireRequest) Command {
+	return Throttle.command(r.Key, r.Share.Text(r.ID), s.Locker, max(r.Calls, 1), *flag(r.Queue), queueKeep, reservation, s.Channels, *flag(s.Single))
+}
+
+// Spend takes the cost of a rate.
+func (s *Sender) Spend(k *backend.Key, rate backend.Rate) Command {
+	return Throttle.command(k, backend.Share{Rate: rate}.Text(""), s.Locker, 0, no, queueKeep, reservation, s.Channels, *flag(s.Single))
 }
 
 // RenewShare extends a share.
 var RenewShare = script("renew_share", []KeyName{Hash, Shares}, "text", "lease", "holder").acked(0, "")
 
 func renewShare(r *backend.RenewRequest) Command {
-	return RenewShare.command(r.Key, ShareText(r.ID, r.Share), micros(r.Lease), r.Holder)
+	return RenewShare.command(r.Key, r.Share.Text(r.ID), micros(r.Lease), r.Holder)
 }
 
 // ReleaseShare ends a share, or withdraws a request for one: then it has a locker, and a notification
@@ -283,7 +297,7 @@ var ReleaseShare = script("release_share", []KeyName{Hash, Queue, Shares},
 
 // ReleaseShare ends a share. cooldown is the rest of MinHold.
 func (s *Sender) ReleaseShare(r *backend.ReleaseRequest, cooldown time.Duration) Command {
-	return ReleaseShare.command(r.Key, ShareText(r.ID, r.Share), "", millis(r.Retention), *flag(r.Repeated), reservation, s.Channels, *flag(s.Single),
+	return ReleaseShare.command(r.Key, r.Share.Text(r.ID), "", millis(r.Retention), *flag(r.Repeated), reservation, s.Channels, *flag(s.Single),
 		micros(cooldown), "")
 }
 

@@ -22,6 +22,7 @@ func commands() []wire.Command {
 		Key: once, ID: "ID", Holder: "holder", Lease: time.Second, Retention: 2 * time.Second, Fingerprint: "fingerprint", AtMostOnce: true, Queue: true,
 	}
 	shared := &backend.AcquireRequest{Key: key, ID: "ID", Holder: "holder", Lease: time.Second, Queue: true, Share: share}
+	admitted := &backend.AcquireRequest{Key: key, ID: "ID", Queue: true, Share: backend.Share{Rate: backend.Rate{N: 20, Per: time.Second, Burst: 2, Cost: 1}}, Calls: 5}
 	renewals := []backend.RenewRequest{
 		{Key: key, ID: "ID", Lease: time.Second, Retention: 2 * time.Second, Token: 6, Holder: "holder"},
 		{Key: once, ID: "ID 2", Lease: 3 * time.Second, Retention: 4 * time.Second},
@@ -51,7 +52,7 @@ func commands() []wire.Command {
 		s.Inspect(key, backend.RecordHead),
 		s.Park(&backend.ParkRequest{Key: key, Entry: "entry", Most: 10, Keep: 11 * time.Second}),
 		s.Unpark(&backend.UnparkRequest{Key: key, Remove: []string{"one", "two"}, Marked: 12, Woken: 13, Prefix: "prefix", Fresh: 3 * time.Second}),
-		s.CallParkingLocker(once), s.AcquireShare(shared), s.ReleaseShare(release, 3*time.Second),
+		s.CallParkingLocker(once), s.AcquireShare(shared), s.Throttle(admitted), s.ReleaseShare(release, 3*time.Second),
 		wire.Command{Script: wire.GrantMany, List: many},
 	)
 }
@@ -81,7 +82,7 @@ var names = regexp.MustCompile(`(?m)^ *local ([a-z_, ]+) = unpack\((KEYS|ARGV)(?
 
 // TestNames checks that each script gives its keys and arguments the names of the table.
 func TestNames(t *testing.T) {
-	keys := []string{wire.Hash: "hash", wire.Queue: "queue", wire.Shares: "shares", wire.Parked: "parked", wire.Woken: "woken", wire.Triggers: "triggers"}
+	keys := []string{wire.Hash: "hash", wire.Queue: "queue", wire.Shares: "shares", wire.Parked: "parked", wire.Woken: "woken", wire.Flow: "flow", wire.Triggers: "triggers"}
 	for _, s := range wire.Scripts() {
 		want := map[string][]string{"ARGV": s.Args}
 		for _, k := range s.Keys {

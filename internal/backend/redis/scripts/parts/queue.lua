@@ -30,7 +30,7 @@ end
 
 -- Returns the locker id and the request id of a member of the queue.
 local function waiter(member)
-  if string.byte(member, -1) == 47 then member = string.match(member, '^(.*)/%d+/%d+/$') or member end -- '/', a request for a share
+  if string.byte(member, -1) == 47 then member = string.match(member, '^([^/]*)/[%d/]*$') or member end -- '/', a request for a share
   return string.sub(member, 1, -27), string.sub(member, -26)
 end
 
@@ -70,10 +70,13 @@ end
 local function reserve(hash, queue, reservation, peers)
   local most = 100 -- planted:dead-members-per-script
   for _ = 1, most do
-    local first = call('ZPOPMIN', queue)[1]
+    local first = call('ZRANGE', queue, 0, 0)[1]
     if not first then return false end
     local locker, request = waiter(first)
-    if notify(peers, locker, 'w' .. request) then -- planted:waiter-lives
+    local lives = notify(peers, locker, 'w' .. request) -- planted:waiter-lives
+    if lives and string.find(first, '/%d+/%d+/%d+/%d+/%d+/%d+/$') then return false end -- its own request is granted when it is due, so the key stays free
+    call('ZREM', queue, first)
+    if lives then
       call('HSET', hash, 's', reserved, 'h', request, 'o', locker, 'x', clock() + reservation, 'd', reservation)
       outlive(hash, math.ceil(reservation / 1000) + minute_ms) -- planted:hash-outlives-queue
       return request

@@ -5,7 +5,7 @@ local more = -1 -- reply of a script that had only the effect of a full step; it
 -- Returns the name of the field, the limit and the weight. The name of the field is the id, with
 -- "c" before it while the share cools.
 local function share_of(text)
-  local field, limit, weight = string.match(text, '^(%w+)/(%d+)/(%d+)/$')
+  local field, limit, weight = string.match(text, '^(%w+)/(%d+)/(%d+)/[%d/]*$')
   return field, tonumber(limit), tonumber(weight)
 end
 

@@ -80,11 +80,16 @@ local function load_shares(key)
   return k
 end
 
--- Reserves the key if load_shares has closed its phase, and otherwise does nothing. Returns the id of the request, or false.
-local function pass_phase(key, k, reservation, peers)
-  local request = k.closed and reserve(key.hash, key.queue, reservation, peers) -- planted:phase-passed-on
+-- Reserves a free key. Returns the id of the request, or false.
+local function reserve_for_next(key, k, reservation, peers)
+  local request = reserve(key.hash, key.queue, reservation, peers)
   if request then k.state, k.owner, k.ends, k.live = reserved, request, k.now + reservation, true end
   return request
+end
+
+-- Reserves the key if load_shares has closed its phase, and otherwise does nothing. Returns the id of the request, or false.
+local function pass_phase(key, k, reservation, peers)
+  return k.closed and reserve_for_next(key, k, reservation, peers) -- planted:phase-passed-on
 end
 
 -- Makes the key shared. id names the phase.
@@ -144,6 +149,32 @@ local function tell(key, k, locker, id, limit, new, peers)
   if at then notify(peers, locker, 'c' .. id .. string.format('%.0f', at - k.now)) end -- planted:cooldown-told
 end
 
+-- Tells the first request of the queue, which has a rate, when it is due. Removes that request if its
+-- process cannot be notified or is silent. Returns how many processes were notified, and whether the
+-- request was removed. The request is told once when it becomes the first, when a share ends, and
+-- again by each other request while it is overdue, because a message can get lost.
+local function serve_head(key, k, first, locker, text, asker, peers)
+  local flow, id, limit, weight = key.hash .. ':f', share_of(text)
+  if not k.full and load_flow(flow, k) then return 0, false end -- its own request reports the field
+  if id == asker then
+    see_head(flow, k, id)
+    return 0, false
+  end
+  local new = k.rated_head ~= id
+  if new or k.rated_seen > k.now then see_head(flow, k, id) end -- in the last case the clock was set back
+  if k.now - k.rated_seen > head_silent then
+    call('ZREM', key.queue, first)
+    return 0, true
+  end
+  local at = due(flow, k, rate_of(text))
+  if limit > 0 and k.weights + weight > limit or at > k.now and not new and not k.freed then return 0, false end
+  if not notify(peers, locker, 'c' .. id .. string.format('%.0f', math.max(at - k.now, 0))) then -- planted:rate-dead-head
+    call('ZREM', key.queue, first)
+    return 0, true
+  end
+  return 1, false
+end
+
 -- Grants a share to each request at the front of the queue that fits. Such a share lasts for the
 -- time of a reservation, and its request then extends it. A request whose process cannot be
 -- notified is removed. The first request is also removed if it does not fit and its process is
@@ -157,9 +188,14 @@ local function serve(key, k, asker, reservation, peers)
       if k.head ~= '' then call('HDEL', key.hash, 'w') end
       return served
     end
-    local locker, text = string.match(first, '^(.*)(' .. string.rep('%w', 26) .. '/%d+/%d+/)$')
+    local locker, text = string.match(first, '^(.*)(' .. string.rep('%w', 26) .. '/%d+/%d+/[%d/]*)$')
     local _, limit, weight = share_of(text or '')
-    if limit and k.weights + weight <= limit then
+    if text and rate_of(text) then
+      local told, gone = serve_head(key, k, first, locker, text, asker, peers)
+      if not gone then return served + told end
+    elseif k.state == '' then
+      return served + (reserve_for_next(key, k, reservation, peers) and 1 or 0)
+    elseif limit and k.weights + weight <= limit then
       call('ZREM', key.queue, first)
       if notify(peers, locker, 'w' .. string.sub(text, 1, 26)) then
         admit(key, k, text, locker, k.now + reservation, tonumber(reservation), '')
@@ -181,4 +217,10 @@ local function serve(key, k, asker, reservation, peers)
     end
   end
   return served
+end
+
+-- Serves the queue before or after a request with a rate is granted. An expired hold stays as it is:
+-- its next holder takes it over.
+local function serve_rated(key, k, asker, reservation, peers)
+  if (k.state == '' or k.state == shared) and call('ZCARD', key.queue) > 0 then serve(key, k, asker, reservation, peers) end
 end

@@ -1,0 +1,194 @@
+package rules
+
+import (
+	"math"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+)
+
+// This file contains the rules of rates. They have the form of those in rules.go.
+//
+// A rate is a bucket of size Burst, which N costs fill in Per (GCRA). The only data is the time at
+// which it is full again. A call begins if the bucket has its cost, or is full. Only the request of
+// the call takes the cost, at the moment at which it is granted. So the grants in any Per are at
+// most N + Burst - 1, and a waiter that dies takes nothing.
+//
+// The first request of the queue is told when it is due, and the others wait behind it.
+
+const maxAhead = Span(48 * time.Hour / time.Microsecond) // how far ahead the bucket is full at most
+
+// Flow is what a key keeps of its rate. It has its own TTL.
+type Flow struct {
+	Full     Instant // b: when the bucket is full again
+	Ahead    Span    // b: how far ahead that was when it was written
+	Head     string  // w: the first request of the queue, if it has a rate
+	HeadSeen Instant // w: when Head was last sent, or became the first
+	Expires  Instant // end of the TTL; 0 without data
+}
+
+// interval returns the time in which a cost of 1 returns to the bucket, in µs. It is a float64, as
+// all numbers of the scripts are. Only spans are calculated with it, because a time in µs has no
+// place for a fraction there. The conversions in this file keep the compiler from fusing two
+// operations, which would round differently.
+func interval(r backend.Rate) float64 { return float64(micros(r.Per)) / float64(r.N) }
+
+// dueOf returns the time from which on a bucket that is full at the time full allows a call.
+func dueOf(full Instant, r backend.Rate) Instant {
+	return full - Span(math.Floor(float64(r.Burst-min(r.Cost, r.Burst))*interval(r)))
+}
+
+// refill returns the time in which a cost returns to the bucket.
+func refill(cost int, r backend.Rate) Span { return Span(math.Ceil(float64(cost) * interval(r))) } //planted:rules-rate-rounded
+
+// due returns the time from which on the rate allows a call. A bucket that is full later than it can
+// be means that the clock was set back. The time is then written anew: otherwise it would move with
+// the clock.
+func (k *Key) due(r backend.Rate, now Instant) Instant {
+	if k.Flow.Full-now > k.Flow.Ahead { //planted:rules-rate-clock
+		k.Flow.Full = now + k.Flow.Ahead
+	}
+	return dueOf(k.Flow.Full, r)
+}
+
+// spend takes the cost of a number of calls. It returns the cost that calls may have now, and the
+// time until they may have 1 more.
+func (k *Key) spend(r backend.Rate, calls int, now Instant) (rest int, reset time.Duration) {
+	k.due(r, now)
+	per, f := interval(r), &k.Flow
+	f.Full = min(max(f.Full, now)+refill(r.Cost*calls, r), now+maxAhead) //planted:rules-rate-spent
+	f.Ahead = f.Full - now
+	f.keep(ceilMillis(f.Ahead)+1000, now)
+	rest = max(int(math.Floor(float64(r.Burst)-float64(f.Ahead)/per)), 0)
+	return rest, duration(max(Span(math.Ceil(float64(f.Ahead)-float64(float64(r.Burst-rest-1)*per))), 0))
+}
+
+// keep extends the TTL to at least ttl.
+func (f *Flow) keep(ttl Span, now Instant) {
+	if left := (f.Expires - now) / 1000 * 1000; f.Expires == 0 || left < ttl {
+		f.Expires = now + ttl
+	}
+}
+
+// see notes that the first request of the queue, which has a rate, was sent or has become the first.
+func (f *Flow) see(request string, now Instant) {
+	f.Head, f.HeadSeen = request, now
+	f.keep(minute, now)
+}
+
+// throttle admits a request of Throttled, or returns why it does not.
+func throttle(k Key, r *backend.AcquireRequest, e Env) (Key, backend.AcquireReply, []Notice) {
+	k.Expire(e.Now)
+	k.unfold(e.Now)
+	k.clampEnd(e.Now)
+	_, closed := k.sweep(e.Now)
+	notices := k.passPhase(closed, e)
+	if k.ended(r.ID) {
+		return k, backend.AcquireReply{Outcome: backend.OutcomeEnded}, notices
+	}
+	taken := k.live(e.Now) && k.State != Shared
+	if !taken {
+		notices = append(notices, k.serveRated(r, e)...)
+		taken = k.live(e.Now) && k.State != Shared || k.behind(r, e) //planted:rules-rate-in-turn
+	}
+	rate := r.Share.Rate
+	if taken || k.due(rate, e.Now) > e.Now {
+		k, reply := busyRated(k, r, e)
+		return k, reply, notices
+	}
+	if k.leaveQueue(e.Locker, r.ID); len(k.Queue) > 0 {
+		r = &backend.AcquireRequest{Key: r.Key, ID: r.ID, Share: r.Share, Calls: 1} // other processes wait
+	}
+	room := float64(e.Now-max(k.Flow.Full, e.Now)) + float64(float64(rate.Burst-min(rate.Cost, rate.Burst))*interval(rate))
+	reply := backend.AcquireReply{Outcome: backend.OutcomeAdmitted, Parked: k.ParkingLocker != ""}
+	reply.Calls = min(max(r.Calls, 1), int(math.Floor(room/float64(float64(rate.Cost)*interval(rate))))+1)
+	reply.Rest, reply.Reset = k.spend(rate, reply.Calls, e.Now)
+	return k, reply, append(notices, k.tellNext(e)...)
+}
+
+// serveRated serves the queue before a request with a rate is granted or refused. An expired hold
+// stays as it is: its next holder takes it over.
+func (k *Key) serveRated(r *backend.AcquireRequest, e Env) []Notice {
+	if len(k.Queue) == 0 || k.State != Free && k.State != Shared {
+		return nil
+	}
+	return k.serve(r.ID, "", e)
+}
+
+// tellNext tells the first request of the queue, after a request with a rate was granted.
+func (k *Key) tellNext(e Env) []Notice {
+	if len(k.Queue) == 0 || k.State != Free && k.State != Shared {
+		return nil
+	}
+	return k.serve("", "", e)
+}
+
+// behind reports whether other requests are in the queue before r.
+func (k *Key) behind(r *backend.AcquireRequest, e Env) bool {
+	return len(k.Queue) > 0 && !isWaiter(e.Locker, r.ID)(k.Queue[0])
+}
+
+// busyRated returns the busy reply to a request with a rate.
+func busyRated(k Key, r *backend.AcquireRequest, e Env) (Key, backend.AcquireReply) {
+	if k.live(e.Now) && (k.State != Shared || k.Revoked && r.Share.Limit > 0) || k.State == Shared && r.Share.Limit > 0 && !k.fits(r.Share) {
+		k, reply, _ := busyShare(k, r, e, nil)
+		return k, reply
+	}
+	if r.Queue {
+		k.enterQueue(r.ID, r.Share, e)
+	}
+	reply := backend.AcquireReply{Outcome: backend.OutcomeBusy, Exact: true, Queue: len(k.Queue), Place: 2}
+	if len(k.Queue) > 0 && isWaiter(e.Locker, r.ID)(k.Queue[0]) {
+		reply.Place = 1
+		k.Flow.see(r.ID, e.Now)
+	}
+	k.due(r.Share.Rate, e.Now)
+	full := max(k.Flow.Full, e.Now)
+	for _, w := range k.Queue[:min(len(k.Queue), maxCounted)] {
+		if isWaiter(e.Locker, r.ID)(w) {
+			break
+		}
+		if w.Share.Rate.N > 0 {
+			full += refill(w.Share.Rate.Cost, w.Share.Rate)
+		}
+	}
+	reply.Remaining = duration(max(dueOf(full, r.Share.Rate)-e.Now, 0))
+	return k, reply
+}
+
+const maxCounted = 100 // requests of the queue whose costs a busy reply counts
+
+// serveHead tells the first request of the queue, which has a rate, when it is due. It removes that
+// request and returns true if its process cannot be notified or is silent. asker and freed are those
+// of serve. The request is told once when it becomes the first, when a share ends, and again by each
+// other request while it is overdue, because a message can get lost.
+func (k *Key) serveHead(first Waiter, asker, freed string, e Env) (notices []Notice, gone bool) {
+	if asker == first.Request {
+		k.Flow.see(asker, e.Now)
+		return nil, false
+	}
+	isNew := k.Flow.Head != first.Request
+	if isNew || k.Flow.HeadSeen > e.Now { // in the last case the clock was set back
+		k.Flow.see(first.Request, e.Now)
+	}
+	if e.Now-k.Flow.HeadSeen > headSilent {
+		k.leaveQueue(first.Locker, first.Request)
+		return nil, true
+	}
+	due := k.due(first.Share.Rate, e.Now)
+	if first.Share.Limit > 0 && !k.fits(first.Share) || due > e.Now && !isNew && freed == "" {
+		return nil, false
+	}
+	if e.Listeners(first.Locker) == 0 { //planted:rules-rate-dead-head
+		k.leaveQueue(first.Locker, first.Request)
+		return nil, true
+	}
+	return []Notice{coolingUntil(first, max(due, e.Now), e.Now)}, false
+}
+
+// Spend takes the cost of a rate without waiting.
+func Spend(k Key, r backend.Rate, e Env) Key {
+	k.Expire(e.Now)
+	k.spend(r, 1, e.Now)
+	return k
+}
