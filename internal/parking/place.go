@@ -37,7 +37,7 @@ func (v *Delivery) park(ctx context.Context, k need, busy *lockcore.BusyError, l
 		})
 		return nil, false, nil
 	case err != nil || r.Outcome == backend.ParkFull:
-		return nil, false, nil
+		return nil, false, nil //nolint:nilerr // as without parking
 	case r.Outcome == backend.ParkNone:
 		return nil, true, nil
 	}
