@@ -451,9 +451,7 @@ func (c *ticketCanary) Traceparent(context.Context) string     { return "" }
 // Shows: T6
 func TestTicketCanary(t *testing.T) {
 	var logged bytes.Buffer
-	before := slog.Default()
-	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
-	defer slog.SetDefault(before)
+	defer setDefault(slog.NewTextHandler(&logged, nil))()
 	synctest.Test(t, func(t *testing.T) {
 		w, c := newWorld(t), new(ticketCanary)
 		l, faults, _ := w.Locker(lockcore.Options{Observer: c})

@@ -3,6 +3,7 @@ package lockcore_test
 import (
 	"bytes"
 	"context"
+	"log"
 	"log/slog"
 	"strings"
 	"testing"
@@ -19,13 +20,23 @@ type tracer struct{ event.Observer }
 
 func (tracer) OnlyTraces() bool { return true }
 
+// setDefault replaces the handler of the default logger, until restore is called. slog.SetDefault also
+// makes package log write to the handler, and does not undo that for the old logger.
+func setDefault(h slog.Handler) (restore func()) {
+	old, out, flags := slog.Default(), log.Writer(), log.Flags()
+	slog.SetDefault(slog.New(h))
+	return func() {
+		slog.SetDefault(old)
+		log.SetOutput(out)
+		log.SetFlags(flags)
+	}
+}
+
 // logged returns what the default logger writes while do runs.
 func logged(t *testing.T, do func()) string {
 	t.Helper()
 	var out bytes.Buffer
-	old := slog.Default()
-	slog.SetDefault(slog.New(slog.NewTextHandler(&out, nil)))
-	defer slog.SetDefault(old)
+	defer setDefault(slog.NewTextHandler(&out, nil))()
 	do()
 	return out.String()
 }
@@ -86,9 +97,7 @@ func (broken) Handle(context.Context, slog.Record) error { panic("the handler is
 // A panic of the default logger's handler, which the goroutines of the Locker call too, has no effect.
 func TestWarningsPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		old := slog.Default()
-		slog.SetDefault(slog.New(broken{slog.NewTextHandler(&bytes.Buffer{}, nil)}))
-		defer slog.SetDefault(old)
+		defer setDefault(broken{slog.NewTextHandler(&bytes.Buffer{}, nil)})()
 		l := memoryLocker(t, lockcore.MemoryOptions{})
 		lose(t, l, "account:42")
 		access.Of(l).Report(t.Context(), event.Misconfigured{Problem: "a mistake"})

@@ -60,14 +60,15 @@ func Acquire(k Key, r *backend.AcquireRequest, e Env) (Key, backend.AcquireReply
 
 func acquire(k Key, r *backend.AcquireRequest, e Env) (Key, backend.AcquireReply) {
 	k.Expire(e.Now)
-	if r.First && k.Empty() && r.Floor == 0 {
+	plain := r.First && r.Floor == 0
+	if plain && k.Empty() {
 		k.grant(0, r, e)
 		k.Fingerprint = r.Fingerprint
 		reply := k.granted(r.Key.Kind)
 		k.Plain, reply.Plain = true, true
 		return k, reply
 	}
-	if k.State != Done || !r.First {
+	if k.State != Done || !plain {
 		k.unfold(e.Now)
 	}
 	differs := r.Fingerprint != "" && k.Fingerprint != "" && r.Fingerprint != k.Fingerprint
