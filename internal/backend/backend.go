@@ -95,6 +95,11 @@ type Backend interface {
 	// first process of the remote queue. If no reply arrives, it sends the request again.
 	ForceClear(ctx context.Context, r ForceClearRequest) (ForceClearReply, error)
 
+	// Pause lets no request for an exclusive key be granted for d, or ends that if d is 0. What is held
+	// stays held. Of two pauses the one that ends later counts. reason is not empty. If no reply
+	// arrives, Pause sends the request again.
+	Pause(ctx context.Context, key *Key, d time.Duration, reason string) error
+
 	// Park adds an entry to the parked entries of a key that another request has. If the key is
 	// free or done, Park changes nothing, and the caller requests the key again. If no reply
 	// arrives, Park sends the request again.
@@ -284,6 +289,7 @@ type AcquireReply struct {
 	Withdraw  bool          // Busy: a server may have granted the request, so withdraw it, and send the next one under a new id
 	RetryIn   time.Duration // Busy: when to send the next request if nothing else causes it; 0: Remaining decides
 	Place     int           // Busy: if the key or one of its shares cools, or the rate decides: 1 for the first request of the queue, 2 for any other
+	Paused    string        // Busy: the reason of a pause, which keeps the request waiting for Remaining; empty: none
 	Exact     bool          // Busy: the rate decides, and Remaining is the time until the turn of the request
 
 	Fingerprint string // Busy, Done
@@ -404,8 +410,10 @@ type Status struct {
 	KeepLeft  time.Duration // done, abandoned: rest of the retention
 	Queue     int           // number of processes in the remote queue
 	Revoked   bool
-	Died      bool   // free exclusive key: the last hold was abandoned
-	Record    []byte // done: the part that was requested
+	PauseLeft time.Duration // of a pause; 0: the key is not paused
+	Paused    string        // its reason
+	Died      bool          // free exclusive key: the last hold was abandoned
+	Record    []byte        // done: the part that was requested
 
 	Parked       int           // number of parked entries
 	OldestParked string        // the oldest entry

@@ -133,6 +133,7 @@ var kinds = []struct {
 	{4, (*compared).clear},
 	{4, (*compared).forceClear},
 	{2, (*compared).spend},
+	{2, (*compared).pause},
 	{3, (*compared).listen},
 	{1, (*compared).crowd},
 	{7, (*compared).park},
@@ -499,6 +500,17 @@ func (c *compared) revoke(key int) {
 	}
 	c.send(key, 0, func(b backend.Backend) (any, error) { return nil, b.Revoke(c.t.Context(), &c.keys[key], before) }, ignored,
 		sender("").Revoke(&c.keys[key], c.lastID, wire.RevokeStep{}, before))
+}
+
+func (c *compared) pause(key int) {
+	if c.keys[key].Kind != backend.KindExclusive {
+		return
+	}
+	if c.peers != nil || c.chance(80) {
+		c.lastID = c.id()
+	}
+	d, reason := pick(c, append(c.timing.cooldowns, 0, 0, 30*time.Millisecond)), pick(c, []string{"429", "a b\n\x00"})
+	c.send(key, 0, func(b backend.Backend) (any, error) { return nil, b.Pause(c.t.Context(), &c.keys[key], d, reason) }, ignored, sender("").Pause(&c.keys[key], d, reason, c.lastID))
 }
 
 func (c *compared) clear(key int) {

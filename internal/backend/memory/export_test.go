@@ -109,6 +109,9 @@ func (s *Space) Look(stored string) Stored {
 	set("e", k.CompletedBy)
 	set("l", strings.Join(k.Ended, ""))
 	set("p", k.ParkingLocker)
+	if k.Paused != 0 {
+		set("y", strconv.FormatInt(k.Paused, 10)+" "+strconv.FormatInt(k.PauseLength, 10)+" "+k.PauseReason)
+	}
 	num("c", int64(k.Weights()))
 	num("u", int64(k.HeldWeights()))
 	if k.Head != "" {

@@ -244,6 +244,17 @@ func (b *Backend) Revoke(ctx context.Context, k *backend.Key, before int64) erro
 	})
 }
 
+// Pause implements backend.Backend.
+func (b *Backend) Pause(ctx context.Context, k *backend.Key, d time.Duration, reason string) error {
+	if err := endOf(ctx); err != nil {
+		return err
+	}
+	id := b.space.newID()
+	return b.change(k, d > 0, func(data rules.Key, e rules.Env) (rules.Key, []rules.Notice) {
+		return rules.Pause(data, d.Microseconds(), reason, id, e)
+	})
+}
+
 // Clear implements backend.Backend.
 func (b *Backend) Clear(ctx context.Context, r backend.ClearRequest) (reply backend.ClearReply, err error) {
 	if err := endOf(ctx); err != nil {

@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"crypto/rand"
+	"time"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
@@ -28,6 +29,12 @@ func (b *Backend) Revoke(ctx context.Context, key *backend.Key, before int64) er
 		_, step, more = wire.DecodeRevoke(reply)
 	}
 	return nil
+}
+
+// Pause sends pause.lua.
+func (b *Backend) Pause(ctx context.Context, key *backend.Key, d time.Duration, reason string) error {
+	_, _, err := b.send.insist(ctx, b.send.Ends, b.wire.Pause(key, d, reason, rand.Text()))
+	return err
 }
 
 // Clear sends clear.lua.

@@ -60,11 +60,11 @@ func (c *codec) key(k *Key) {
 	for _, b := range []*bool{&k.Plain, &k.Revoked, &k.Replaced, &k.Abandoned} {
 		c.flag(b)
 	}
-	for _, s := range []*string{&k.Owner, &k.Locker, &k.Holder, &k.Fingerprint, &k.CompletedBy, &k.ParkingLocker, &k.Head} {
+	for _, s := range []*string{&k.Owner, &k.Locker, &k.Holder, &k.Fingerprint, &k.CompletedBy, &k.PauseReason, &k.ParkingLocker, &k.Head} {
 		c.text(s)
 	}
 	for _, n := range []*int64{
-		&k.End, &k.Length, &k.Token, &k.Used, &k.Attempts, &k.HeadSeen, &k.Expires, &k.SharesExpires, &k.QueueExpires, &k.ParkedExpires,
+		&k.End, &k.Length, &k.Paused, &k.PauseLength, &k.Token, &k.Used, &k.Attempts, &k.HeadSeen, &k.Expires, &k.SharesExpires, &k.QueueExpires, &k.ParkedExpires,
 		&k.Succeeded, &k.Uncovered, &k.TriggersExpires,
 	} {
 		c.long(n)

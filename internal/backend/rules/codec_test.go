@@ -84,7 +84,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{"a longer form of 0", "no valid number at byte 1 of 40", append([]byte{2, 0x80}, make([]byte, 38)...)},
 		{"a flag that is 2", "no valid flag at byte 3 of 40", append([]byte{2, 0, 4}, make([]byte, 37)...)},
 		{"a text of 2^40 bytes", "no valid text", append([]byte{2, 0, 0, 0, 0, 0}, 0x80, 0x80, 0x80, 0x80, 0x80, 0x40)},
-		{"2^40 ended ids", "no valid number of elements", append(rules.Encode(rules.Key{})[:32], 0x80, 0x80, 0x80, 0x80, 0x80, 0x40)},
+		{"2^40 ended ids", "no valid number of elements", append(rules.Encode(rules.Key{})[:35], 0x80, 0x80, 0x80, 0x80, 0x80, 0x40)},
 	} {
 		if k, err := rules.Decode(tt.b); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: decoded %+v, error %v, want one with %q", tt.name, k, err, tt.want)
@@ -102,6 +102,7 @@ var stored = rules.Key{
 	Flow:     rules.Flow{Full: 24, Ahead: 25, Head: "rated", HeadSeen: 26, Expires: 27},
 	Parked:   []rules.ParkedEntry{{Since: 18, Text: "p1", Woken: 19}, {Text: "p2"}},
 	Triggers: []rules.Trigger{{Entry: "a/b", Score: 28}}, Succeeded: 29, Uncovered: 30, TriggersExpires: 31,
+	Paused: 32, PauseLength: 33, PauseReason: "reason",
 }
 
 // TestGolden decodes a key that an earlier build has stored. If it fails, raise layout, and run the
@@ -163,6 +164,8 @@ func useKey(k rules.Key) {
 				r := backend.AcquireRequest{Key: of, ID: id, Lease: time.Second, Retention: time.Minute, Queue: true, Share: share}
 				rules.Acquire(k, &r, e)
 				rules.Spend(k, rate, e)
+				rules.Pause(k, 7, "reason", "operator", e)
+				rules.Pause(k, 0, "", "operator", e)
 				rules.Renew(k, &backend.RenewRequest{Key: of, ID: id, Lease: time.Second, Share: share}, e)
 				rules.Release(k, &backend.ReleaseRequest{Key: of, ID: id, Retention: time.Minute, Share: share}, 0, e)
 				rules.Release(k, &backend.ReleaseRequest{Key: of, ID: id, Retention: time.Minute, Share: share}, 7, e)

@@ -45,6 +45,9 @@ type Key struct {
 	Record        []byte   // r: of a done key; of a held key, the interim answer
 	CompletedBy   string   // e: the grant that stored the record
 	Ended         []string // l: ids for which a late duplicate may still arrive, the oldest first
+	Paused        Instant  // y: end of the pause; before it no request is granted
+	PauseLength   Span     // y
+	PauseReason   string   // y
 	ParkingLocker string   // p: the Locker that parked an entry most recently; if set, the key may have entries
 
 	Flow Flow // of its rate; with its own TTL
@@ -143,7 +146,7 @@ func (k *Key) forget() {
 
 // Empty reports whether the key has no data.
 func (k *Key) Empty() bool {
-	return k.State == Free && k.Token == 0 && k.Used == 0 && len(k.Ended) == 0 && k.ParkingLocker == ""
+	return k.State == Free && k.Token == 0 && k.Used == 0 && len(k.Ended) == 0 && k.ParkingLocker == "" && k.Paused == 0
 }
 
 // lastToken returns the token that Inspect shows. For a hold it is the first token. For a key that
@@ -222,7 +225,16 @@ func (k *Key) NextEnd(now Instant) Instant {
 // was set back.
 func (k *Key) clampEnd(now Instant) {
 	k.End = min(k.End, now+min(k.Length, longest))
+	k.clampPause(now)
 }
+
+// clampPause corrects the end of a pause likewise.
+func (k *Key) clampPause(now Instant) {
+	k.Paused = min(k.Paused, now+k.PauseLength) //planted:rules-pause-clock
+}
+
+// paused reports whether the key is paused.
+func (k *Key) paused(now Instant) bool { return k.Paused > now }
 
 // left returns how long the data lasts, in whole milliseconds. It is negative without data.
 func (k *Key) left(now Instant) Span {
@@ -255,7 +267,7 @@ func (k *Key) outlive(ttl Span, now Instant) {
 // its TTL starts again.
 func (k *Key) remember(id string, now Instant) {
 	if !slices.Contains(k.Ended, id) {
-		if k.State == Free && k.Token == 0 && k.Used == 0 && k.ParkingLocker == "" {
+		if k.State == Free && k.Token == 0 && k.Used == 0 && k.ParkingLocker == "" && k.Paused == 0 {
 			k.Expires = 0
 		}
 		k.Ended = append(slices.Clone(k.Ended[max(0, len(k.Ended)-maxEnded+1):]), id)
@@ -292,7 +304,14 @@ func (k *Key) announce(e Env) []Notice {
 // reserve reserves a free key for the first process of the queue that can be notified. It removes
 // the dead waiters before that process, at most maxDead. If more are dead, the live waiters behind
 // them get the free key with their next request. The data must outlive the queue.
+//
+// A key that is paused cools until the end of the pause instead, and the first process is told.
 func (k *Key) reserve(e Env) []Notice {
+	if k.clampPause(e.Now); k.paused(e.Now) { //planted:rules-paused-not-reserved
+		k.State, k.End, k.Length = Cooling, k.Paused, k.Paused-e.Now
+		k.outlive(ceilMillis(k.Length)+minute, e.Now)
+		return k.announce(e)
+	}
 	for range maxDead {
 		if len(k.Queue) == 0 {
 			return nil

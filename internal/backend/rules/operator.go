@@ -21,6 +21,9 @@ func Inspect(k Key, kind backend.Kind, part backend.RecordPart, e Env) (Key, bac
 		State: backend.StateFree, Holder: k.Holder, Token: k.lastToken(), Attempt: int(k.Attempts), Queue: len(k.Queue), Revoked: k.Revoked,
 		Parked: len(k.Parked), ParkedFor: k.oldestParked(e.Now),
 	}
+	if k.paused(e.Now) {
+		s.PauseLeft, s.Paused = duration(k.Paused-e.Now), k.PauseReason
+	}
 	if s.Parked > 0 {
 		s.OldestParked = k.Parked[0].Text
 	}
@@ -129,12 +132,10 @@ func Clear(k Key, r *backend.ClearRequest, id string, e Env) (Key, backend.Clear
 		k.Used = k.greatestToken()
 	}
 	k.Abandoned, k.Holder, k.Fingerprint, k.Attempts, k.Record, k.CompletedBy = false, "", "", 0, nil, ""
-	if k.State != Reserved {
-		if k.closePhase(); !closed { // otherwise passPhase has done so
-			notices = append(notices, k.reserve(e)...)
-		}
-	} else {
-		k.outlive(ceilMillis(reserveTime)+minute, e.Now) // as in reserve
+	if k.State == Reserved || closed && k.State == Cooling {
+		k.outlive(ceilMillis(max(reserveTime, k.Paused-e.Now))+minute, e.Now) // as in reserve
+	} else if k.closePhase(); !closed { // otherwise passPhase has done so
+		notices = append(notices, k.reserve(e)...)
 	}
 	k.keepParked(e.Now)
 	k.remember(id, e.Now)
@@ -168,4 +169,40 @@ func ForceClear(k Key, r *backend.ForceClearRequest, id string, e Env) (Key, bac
 		notices = append(notices, wakeNotice(k, r.Key))
 	}
 	return k, backend.ForceClearReply{Outcome: backend.Cleared}, notices
+}
+
+// Pause lets no request for the key be granted for length, or ends that if length is 0. What is held
+// stays held. Of two pauses the one that ends later counts. A free or reserved key cools until the
+// end. The end of a pause also ends a cooldown that would have ended before it. id names the request,
+// so that a repeat does nothing.
+func Pause(k Key, length Span, reason, id string, e Env) (Key, []Notice) {
+	k.Expire(e.Now)
+	k.clampEnd(e.Now)
+	k.unfold(e.Now)
+	_, closed := k.sweep(e.Now)
+	if slices.Contains(k.Ended, id) {
+		return k, nil
+	}
+	notices := k.passPhase(closed, e)
+	switch ended := k.Paused; {
+	case length == 0:
+		wasPaused := k.paused(e.Now)
+		k.Paused, k.PauseLength, k.PauseReason = 0, 0, ""
+		switch {
+		case wasPaused && k.live(e.Now) && k.State == Cooling && k.End <= ended:
+			k.free()
+			notices = append(notices, k.reserve(e)...)
+		case wasPaused && k.State == Shared && !k.Revoked:
+			notices = append(notices, k.serve("", "", e)...)
+		}
+	case e.Now+length > max(k.Paused, e.Now): //planted:rules-later-pause-counts
+		k.Paused, k.PauseLength, k.PauseReason = e.Now+length, length, reason
+		if k.State == Free || k.State == Reserved || k.State == Cooling && (!k.live(e.Now) || k.End < k.Paused) {
+			k.State, k.Owner, k.Locker, k.End, k.Length = Cooling, "", "", k.Paused, length
+			notices = append(notices, k.announce(e)...)
+		}
+		k.outlive(ceilMillis(length)+minute, e.Now)
+	}
+	k.remember(id, e.Now)
+	return k, notices
 }

@@ -86,7 +86,7 @@ func throttle(k Key, r *backend.AcquireRequest, e Env) (Key, backend.AcquireRepl
 	if k.ended(r.ID) {
 		return k, backend.AcquireReply{Outcome: backend.OutcomeEnded}, notices
 	}
-	taken := k.live(e.Now) && k.State != Shared
+	taken := k.live(e.Now) && k.State != Shared || k.paused(e.Now)
 	if !taken {
 		notices = append(notices, k.serveRated(r, e)...)
 		taken = k.live(e.Now) && k.State != Shared || k.behind(r, e) //planted:rules-rate-in-turn
@@ -130,7 +130,7 @@ func (k *Key) behind(r *backend.AcquireRequest, e Env) bool {
 
 // busyRated returns the busy reply to a request with a rate.
 func busyRated(k Key, r *backend.AcquireRequest, e Env) (Key, backend.AcquireReply) {
-	if k.live(e.Now) && (k.State != Shared || k.Revoked && r.Share.Limit > 0) || k.State == Shared && r.Share.Limit > 0 && !k.fits(r.Share) {
+	if k.paused(e.Now) || k.live(e.Now) && (k.State != Shared || k.Revoked && r.Share.Limit > 0) || k.State == Shared && r.Share.Limit > 0 && !k.fits(r.Share) {
 		k, reply, _ := busyShare(k, r, e, nil)
 		return k, reply
 	}

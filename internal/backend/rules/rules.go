@@ -82,7 +82,7 @@ func acquire(k Key, r *backend.AcquireRequest, e Env) (Key, backend.AcquireReply
 		return repeat(k, r, e)
 	case slices.Contains(k.Ended, r.ID): //planted:rules-late-duplicate
 		return k, backend.AcquireReply{Outcome: backend.OutcomeEnded}
-	case k.live(e.Now) && !(k.State == Reserved && mine):
+	case k.live(e.Now) && !(k.State == Reserved && mine), k.paused(e.Now):
 		return busy(k, r, e, differs)
 	}
 	died := k.State == Held // the lease expired without a release
@@ -140,11 +140,18 @@ func repeat(k Key, r *backend.AcquireRequest, e Env) (Key, backend.AcquireReply)
 
 // busy returns the busy reply with the holder of the key.
 func busy(k Key, r *backend.AcquireRequest, e Env, differs bool) (Key, backend.AcquireReply) {
-	if k.State == Held && differs {
+	if k.State == Held && differs && k.live(e.Now) {
 		return k, backend.AcquireReply{Outcome: backend.OutcomeMismatch}
 	}
 	if r.Queue {
 		k.enterQueue(r.ID, r.Share, e)
+	}
+	if !k.live(e.Now) || k.State == Cooling {
+		reply := backend.AcquireReply{Outcome: backend.OutcomeBusy, Remaining: k.pausedFor(e.Now), Queue: len(k.Queue), Place: k.place(r.ID, e)}
+		if k.paused(e.Now) {
+			reply.Paused = k.PauseReason
+		}
+		return k, reply
 	}
 	reply := backend.AcquireReply{Outcome: backend.OutcomeBusy, Remaining: duration(k.End - e.Now), Queue: len(k.Queue)}
 	if k.State == Held || k.State == Shared {
@@ -154,12 +161,27 @@ func busy(k Key, r *backend.AcquireRequest, e Env, differs bool) (Key, backend.A
 	if k.State == Shared && k.Head == r.ID {
 		k.HeadSeen = e.Now
 	}
-	if k.State == Cooling || k.State == Shared && k.Weights() > k.HeldWeights() {
-		if reply.Place = 2; len(k.Queue) > 0 && isWaiter(e.Locker, r.ID)(k.Queue[0]) {
-			reply.Place = 1
-		}
+	if k.State == Shared && k.Weights() > k.HeldWeights() {
+		reply.Place = k.place(r.ID, e)
 	}
 	return k, reply
+}
+
+// place returns 1 for the first request of the queue, and 2 for any other.
+func (k *Key) place(request string, e Env) int {
+	if len(k.Queue) > 0 && isWaiter(e.Locker, request)(k.Queue[0]) {
+		return 1
+	}
+	return 2
+}
+
+// pausedFor returns the time until the end of a cooldown or of a pause, the later of the two.
+func (k *Key) pausedFor(now Instant) time.Duration {
+	left := max(k.Paused-now, 0)
+	if k.State == Cooling && k.live(now) {
+		left = max(left, k.End-now)
+	}
+	return duration(left)
 }
 
 // Renew extends a lease. It never shortens a lease and never revives an expired one.
@@ -218,7 +240,7 @@ func Release(k Key, r *backend.ReleaseRequest, cooldown Span, e Env) (Key, backe
 		return k, backend.ReleaseReply{}, nil
 	}
 	if r.Key.Kind == backend.KindExclusive && !r.Abandon && cooldown == 0 && !r.Repeated && len(k.Ended) == 0 && k.ParkingLocker == "" &&
-		len(k.Queue) == 0 && e.Now > max(r.Token, k.Token) { // later tokens are greater than these even without the data
+		len(k.Queue) == 0 && !k.paused(e.Now) && e.Now > max(r.Token, k.Token) { // later tokens are greater than these even without the data
 		k.forget()
 		return k, backend.ReleaseReply{Released: true}, nil
 	}
@@ -233,6 +255,7 @@ func Release(k Key, r *backend.ReleaseRequest, cooldown Span, e Env) (Key, backe
 	k.noteEnd(r.ID, r.Repeated, e.Now)
 	k.keepParked(e.Now) //planted:rules-parked-kept
 	if cooldown > 0 && !r.Abandon {
+		cooldown = max(cooldown, k.Paused-e.Now)
 		k.State, k.End, k.Length = Cooling, e.Now+cooldown, cooldown
 		k.outlive(ceilMillis(cooldown)+minute, e.Now)
 		return k, backend.ReleaseReply{Released: true}, k.announce(e)
@@ -268,6 +291,8 @@ func releaseAndAcquire(k Key, r *backend.ReleaseRequest, e Env) (Key, backend.Re
 	switch {
 	case late:
 		reply.Next.Outcome = backend.OutcomeEnded
+	case k.State == Cooling: // the key is paused
+		k, reply.Next = busy(k, next, e, false)
 	case k.State == Reserved:
 		if next.Queue {
 			k.enterQueue(next.ID, next.Share, e)

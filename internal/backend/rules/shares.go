@@ -58,6 +58,8 @@ func acquireShare(k Key, r *backend.AcquireRequest, e Env) (Key, backend.Acquire
 	case k.State == Reserved && k.Owner == r.ID:
 	case k.live(e.Now) && (k.State != Shared || k.Revoked):
 		return busyShare(k, r, e, notices)
+	case k.paused(e.Now):
+		return busyShare(k, r, e, notices)
 	case r.Share.Rate.N > 0:
 		notices = append(notices, k.serveRated(r, e)...)
 		if k.live(e.Now) && k.State != Shared || k.behind(r, e) || !k.fits(r.Share) || k.due(r.Share.Rate, e.Now) > e.Now {
@@ -95,7 +97,11 @@ func acquireShare(k Key, r *backend.AcquireRequest, e Env) (Key, backend.Acquire
 // busyShare returns the busy reply to a request that does not fit.
 func busyShare(k Key, r *backend.AcquireRequest, e Env, notices []Notice) (Key, backend.AcquireReply, []Notice) {
 	k, reply := busy(k, r, e, false)
-	if k.State == Shared {
+	if k.State == Shared && k.paused(e.Now) {
+		reply = backend.AcquireReply{
+			Outcome: backend.OutcomeBusy, Remaining: k.pausedFor(e.Now), Queue: len(k.Queue), Shares: k.Weights(), Place: k.place(r.ID, e), Paused: k.PauseReason,
+		}
+	} else if k.State == Shared {
 		first := k.Shares[0]
 		reply.Remaining = duration(first.End - e.Now) // the earliest time at which the request may fit
 		if first.Cooling {
@@ -174,12 +180,12 @@ func endShare(k Key, r ending, e Env) (Key, backend.ReleaseReply, []Notice) {
 		k.keepCooling(e.Now)
 	}
 	if ours && len(k.Shares) == 0 {
-		if !r.repeated && len(k.Ended) == 0 && k.ParkingLocker == "" && !k.Abandoned && len(k.Queue) == 0 && e.Now > max(k.Used, k.Token) { // as in Release
+		if !r.repeated && len(k.Ended) == 0 && k.ParkingLocker == "" && !k.Abandoned && len(k.Queue) == 0 && !k.paused(e.Now) && e.Now > max(k.Used, k.Token) { // as in Release
 			k.forget()
 			return k, backend.ReleaseReply{Released: true}, nil
 		}
 		k.closePhase()
-		if !k.Abandoned {
+		if !k.Abandoned && !k.Empty() {
 			k.keep(r.retention, e.Now)
 		}
 	}
@@ -205,8 +211,8 @@ func endShare(k Key, r ending, e Env) (Key, backend.ReleaseReply, []Notice) {
 	default:
 		notices = k.passPhase(closed, e)
 	}
-	reply.Parked = ours && r.cooldown == 0 && k.offersParked(notices)
-	if r.queued && (reply.Parked || wasQueued && k.State == Shared && k.offersParked(notices)) {
+	reply.Parked = ours && r.cooldown == 0 && !k.paused(e.Now) && k.offersParked(notices)
+	if r.queued && (reply.Parked || wasQueued && k.State == Shared && !k.paused(e.Now) && k.offersParked(notices)) {
 		notices = append(notices, wakeNotice(k, r.key)) // the earlier releases did not report the entries
 	}
 	return k, reply, notices
@@ -224,6 +230,9 @@ func (k *Key) offersParked(served []Notice) bool {
 // silent. asker is the id of the current request, whose process is not silent. freed is the share
 // that the current request has ended, see tell.
 func (k *Key) serve(asker, freed string, e Env) (notices []Notice) {
+	if k.paused(e.Now) { //planted:rules-paused-not-served
+		return nil
+	}
 	for range maxServed {
 		if len(k.Queue) == 0 {
 			k.Head, k.HeadSeen = "", 0
@@ -337,7 +346,7 @@ func (k *Key) keepCooling(now Instant) {
 	if k.HeldWeights() > 0 || k.Abandoned {
 		return
 	}
-	k.Expires = now + ceilMillis(k.End-now) + minute
+	k.Expires = now + ceilMillis(max(k.End, k.Paused)-now) + minute
 	if k.ParkingLocker != "" {
 		k.Expires = max(k.Expires, now+micros(backend.ParkedTTL))
 	}

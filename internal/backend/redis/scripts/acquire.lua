@@ -7,7 +7,8 @@
 --   {0, remaining µs, held for µs, holder text, queue length, fingerprint} busy. If the key is held
 --     or shared, the locker id of the holder follows. If there is an interim answer, it follows. If
 --     the key is shared, '' and the sum of the weights follow. If the key or a share cools, its
---     place in the queue follows: 1 for the first, 2 for any other
+--     place in the queue follows: 1 for the first, 2 for any other. If the key is paused, 0 and the
+--     reason follow
 --   {1, token, attempt, abandoned (1|0)} granted. If the key may have parked entries, a 1 follows
 --   {2, record, attempt, fingerprint} done. If the key may have parked entries, a 1 follows
 --   {3, done (1|0)} another fingerprint
@@ -28,8 +29,8 @@ end
 -- include parts/number.lua
 local plain_data = type(stored) == 'string' and parse(stored)
 if plain_data then unfold(hash, plain_data) end
-local v = fields(hash, 's', 'h', 'x', 'd', 't', 'f', 'a', 'g', 'l', 'n', 'r', 'p')
-local state, owner, ends, length, token, used, abandoned, stored_fingerprint, ended, attempts, record, parking_locker = unpack(v, 1, 12)
+local v = fields(hash, 's', 'h', 'x', 'd', 't', 'f', 'a', 'g', 'l', 'n', 'r', 'p', 'y')
+local state, owner, ends, length, token, used, abandoned, stored_fingerprint, ended, attempts, record, parking_locker, pause = unpack(v, 1, 13)
 local counted = attempts -- as it is stored
 attempts = mode ~= 'exclusive' and number(attempts, exact) -- nil: unreadable
 stored_fingerprint = stored_fingerprint or ''
@@ -59,6 +60,8 @@ if bad then return {err = 'BADFIELD ' .. bad} end
 local now = clock()
 if state then ends = clamp(hash, ends, length, now) end
 local live = state and ends > now
+local paused, pause_reason = 0, nil
+if pause then paused, pause_reason = pause_of(hash, pause, now) end
 abandoned = abandoned == '1'
 if state == held and owner == request then -- planted:same-request
   if not live or call('HGET', hash, 'v') then return {5} end -- an expired or revoked grant is never revived
@@ -70,11 +73,14 @@ end
 -- planted:late-duplicate
 if ended and string.find(ended, request, 1, true) then return {5} end -- a late duplicate of a request that has ended
 
-if live and not (state == reserved and owner == request) then -- planted:key-is-taken
-  if state == held and differs then return {3, 0} end
+if live and not (state == reserved and owner == request) or paused > 0 then -- planted:key-is-taken
+  if live and state == held and differs then return {3, 0} end
   if enqueue == '1' then enter_queue(queue, locker .. request, now, queue_ms) end
   local waiting = call('ZCARD', queue)
-  if state == cooling then return {0, ends - now, 0, '', waiting, '', '', '', 0, place(queue, locker .. request)} end
+  if not live or state == cooling then
+    local left = math.max(paused, live and ends or 0) - now
+    return {0, left, 0, '', waiting, '', '', '', 0, place(queue, locker .. request), 0, pause_reason}
+  end
   if state == reserved then return {0, ends - now, 0, '', waiting, ''} end
   if state == held then
     local by = call('HMGET', hash, 'm', 'o', 'r')

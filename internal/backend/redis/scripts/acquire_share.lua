@@ -6,7 +6,8 @@
 --   {0, remaining µs, held for µs, holder text, queue length, '', locker id, '', weights, place}
 --     busy, as in acquire.lua. If the key is shared, remaining is that of the share that ends first. If that
 --     share cools, held for is 0, and there is no holder. If the rate decides, a 1 follows, and
---     remaining is the time until the turn of the request
+--     remaining is the time until the turn of the request. If the key is paused, 0 and the reason
+--     follow
 --   {1, token, 1, abandoned (1|0), may have parked entries (1|0), phase, time of the grant in µs}
 --     granted. With a rate, the cost that calls may have now follows, and µs until they may have 1
 --     more
@@ -44,6 +45,8 @@ if own then
 elseif k.state == reserved and k.owner == id then -- reserved for this request
 elseif k.live and (k.state ~= shared or k.revoked) then
   busy = true -- planted:share-excluded
+elseif k.paused > 0 then
+  busy = true
 elseif interval then
   k.bad = load_flow(flow, k)
   if k.bad then return {err = 'BADFIELD ' .. k.bad} end
@@ -71,6 +74,9 @@ end
 if busy then
   if enqueue == '1' then enter_queue(queue, member, now, queue_ms) end
   local waiting = call('ZCARD', queue)
+  if k.paused > 0 and not (k.live and (k.state == held or k.state == reserved)) then
+    return {0, paused_for(k), 0, '', waiting, '', '', '', k.weights, place(queue, member), 0, k.pause_reason}
+  end
   if k.state == held then return {0, k.ends - now, math.max(now - k.token, 0), k.holder, waiting, '', k.locker} end
   local queue_place = (k.state == cooling or k.weights > k.weights_held) and place(queue, member) or nil
   if k.state ~= shared then return {0, k.ends - now, 0, '', waiting, '', '', '', 0, queue_place} end

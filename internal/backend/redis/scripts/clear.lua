@@ -51,8 +51,8 @@ if k.bad then call('HDEL', hash, 't', 'f') end
 if k.state == held or k.bad then call('HSET', hash, 'f', k.greatest) end -- an expired hold may have used all its tokens
 if k.state == held and k.bad then notify(peers, k.locker, 'v' .. k.owner) end -- the holder then renews at once, and the reply is that its lease is lost
 if k.state == shared then call('HDEL', hash, 'c', 'u', 'w') end
-if k.state == reserved and not k.bad then
-  outlive(hash, math.ceil(reservation / 1000) + minute_ms) -- as in reserve
+if (k.state == reserved or k.closed and k.state == cooling) and not k.bad then
+  outlive(hash, math.ceil(math.max(reservation, k.paused - k.now) / 1000) + minute_ms) -- as in reserve
 elseif not k.closed or k.bad then -- otherwise pass_phase has served the queue
   free(hash, queue, reservation, peers)
 end

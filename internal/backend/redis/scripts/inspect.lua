@@ -1,7 +1,8 @@
 -- inspect.lua: return the state of a key.
 -- part of the record (0 none, 1 whole, 2 its first 512 bytes)
 -- Returns {state, holder text, held for µs, remaining µs, token, attempts, queue length, live,
---   abandoned, revoked, kept for µs, locker id of the hold}. More elements may follow:
+--   abandoned, revoked, kept for µs, locker id of the hold, rest of a pause in µs, its reason}. More
+--   elements may follow:
 --     if it was requested: the record of a done key
 --     if the key is held, or there are parked entries or shares: nil in place of a missing record,
 --       the number of entries, the oldest entry, and its age in µs
@@ -25,17 +26,17 @@ local kept = math.max(call('PTTL', hash), 0) * 1000
 if k.state == done and k.ends > 0 then kept = math.max(math.min(kept, k.ends - now), 0) end
 local reply = {k.state, k.holder, k.token > 0 and math.max(now - k.token, 0) or 0, k.live and k.ends - now or 0,
   k.state == held and k.token or k.greatest, k.attempts, call('ZCARD', queue), k.live and 1 or 0, k.abandoned and 1 or 0,
-  k.revoked and 1 or 0, kept, k.state == held and k.locker or ''}
+  k.revoked and 1 or 0, kept, k.state == held and k.locker or '', math.max(k.paused - now, 0), k.pause_reason}
 if (part == '1' or part == '2') and k.state == done then
-  reply[13] = k.record or call('HGET', hash, 'r') or ''
-  if part == '2' then reply[13] = string.sub(reply[13], 1, 512) end
+  reply[15] = k.record or call('HGET', hash, 'r') or ''
+  if part == '2' then reply[15] = string.sub(reply[15], 1, 512) end
 end
 local entries = call('ZCARD', parked) -- they may outlive the field p
 if entries > 0 or k.state == shared or k.state == held then
-  reply[13], reply[14] = reply[13] or false, entries
-  reply[15], reply[16] = oldest(parked, now)
+  reply[15], reply[16] = reply[15] or false, entries
+  reply[17], reply[18] = oldest(parked, now)
 end
-if k.state == held then reply[17] = k.length end
+if k.state == held then reply[19] = k.length end
 if k.state == shared and k.live then
   local some = call('ZRANGE', shares, '(' .. string.format('%.0f', now), '+inf', 'BYSCORE', 'LIMIT', 0, 100, 'WITHSCORES')
   local weights = some[1] and number(call('HGET', hash, 'c'), exact) or 0
@@ -43,7 +44,7 @@ if k.state == shared and k.live then
     local _, _, weight = share_of(member)
     weights = weights - (weight or 0)
   end
-  reply[12], reply[17] = call('HGET', hash, 'o') or '', math.max(weights, 0)
+  reply[12], reply[19] = call('HGET', hash, 'o') or '', math.max(weights, 0)
   for i = 1, #some, 2 do
     local locker, since, holder = string.match(call('HGET', hash, share_of(some[i]) or '') or '', '^([^\n]*)\n(%d+)\n(.*)$')
     local at = #reply

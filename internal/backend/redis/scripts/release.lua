@@ -31,7 +31,7 @@ if type(stored) == 'string' then
   reserve(hash, queue, reservation, peers)
   return 1
 end
-local state, owner, first, ended, attempts, parking_locker = unpack(fields(hash, 's', 'h', 't', 'l', 'n', 'p'), 1, 6)
+local state, owner, first, ended, attempts, parking_locker, pause = unpack(fields(hash, 's', 'h', 't', 'l', 'n', 'p', 'y'), 1, 7)
 if state ~= held or owner ~= grant_id then -- planted:release-of-own-hold
   if repeated == '1' then remember(hash, ended or '', grant_id) end
   return 0
@@ -39,7 +39,7 @@ end
 -- A hash that remembers nothing else is deleted.
 if abandon ~= '1' and cooldown == 0 and repeated ~= '1' and not ended and not attempts and not parking_locker and call('ZCARD', queue) == 0 then -- planted:parked-remembered
   local now = clock()
-  if now > tonumber(token) and now > (tonumber(first) or math.huge) then
+  if now > tonumber(token) and now > (tonumber(first) or math.huge) and (not pause or pause_of(hash, pause, now) == 0) then
     call('DEL', hash)
     return 1
   end
@@ -56,6 +56,7 @@ if repeated == '1' then remember(hash, ended or '', grant_id) elseif ended then 
 if parking_locker then outlive(hash, parked_ttl) end
 if cooldown > 0 and abandon ~= '1' then
   local now = clock()
+  if pause then cooldown = math.max(cooldown, pause_of(hash, pause, now) - now) end
   call('HSET', hash, 's', cooling, 'x', now + cooldown, 'd', cooldown)
   outlive(hash, math.ceil(cooldown / 1000) + minute_ms) -- as in reserve
   announce(queue, now + cooldown, now, peers)

@@ -57,7 +57,7 @@ if own then
 end
 local waiting = call('ZCARD', queue)
 if ours and k.weights <= 0 then
-  if repeated ~= '1' and k.ended == '' and not k.parking_locker and not k.abandoned and waiting == 0 and now > math.max(k.greatest, k.token) then -- as in release.lua
+  if repeated ~= '1' and k.ended == '' and not k.parking_locker and not k.abandoned and waiting == 0 and k.paused == 0 and now > math.max(k.greatest, k.token) then -- as in release.lua
     call('DEL', hash)
     return 1
   end
@@ -87,6 +87,6 @@ end
 -- Parked entries may fit now, unless the share cools. If the last request in the queue of a shared
 -- key is withdrawn, the releases before it did not report the entries.
 local room = ours and cooldown == 0 or was_queued and k.state == shared
-if not k.parking_locker or served > 0 or not room or k.revoked or call('ZCARD', queue) > 0 then return ours and 1 or 0 end
+if not k.parking_locker or served > 0 or not room or k.revoked or k.paused > 0 or call('ZCARD', queue) > 0 then return ours and 1 or 0 end
 if wake ~= '' then notify(peers, k.parking_locker, wake) end
 return ours and {1, 1} or 0

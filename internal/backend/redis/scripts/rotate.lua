@@ -33,6 +33,10 @@ if repeated == '1' then remember(hash, k.ended, grant_id) elseif k.ended ~= '' t
 if k.parking_locker then outlive(hash, parked_ttl) end
 local other = free(hash, queue, reservation, peers)
 if string.find(k.ended, request, 1, true) then return {1, 5} end -- a late duplicate, and the next request has ended too
+if other == '' then -- the key is paused
+  if enqueue == '1' then enter_queue(queue, locker .. request, k.now, queue_ms) end
+  return {1, 0, k.paused - k.now, 0, '', call('ZCARD', queue), '', '', '', 0, place(queue, locker .. request), 0, k.pause_reason}
+end
 if other then
   if enqueue == '1' then enter_queue(queue, locker .. request, k.now, queue_ms) end
   return {1, 0, tonumber(reservation), 0, '', call('ZCARD', queue)}

@@ -55,7 +55,7 @@ k.bad = k.bad or load_flow(flow, k)
 if k.bad then return {err = 'BADFIELD ' .. k.bad} end
 pass_phase(key, k, reservation, peers)
 if string.find(k.ended, id, 1, true) then return {5} end
-local taken = k.live and k.state ~= shared
+local taken = k.live and k.state ~= shared or k.paused > 0
 if not taken then
   serve_rated(key, k, id, reservation, peers)
   local first = call('ZRANGE', queue, 0, 0)[1]
@@ -68,6 +68,9 @@ end
 if taken then
   if enqueue == '1' then enter_queue(queue, member, k.now, queue_ms) end
   local waiting = call('ZCARD', queue)
+  if k.paused > 0 and not (k.live and (k.state == held or k.state == reserved)) then
+    return {0, paused_for(k), 0, '', waiting, '', '', '', k.weights, place(queue, member), 0, k.pause_reason}
+  end
   if k.state == held then return {0, k.ends - k.now, math.max(k.now - k.token, 0), k.holder, waiting, '', k.locker} end
   return {0, k.ends - k.now, 0, '', waiting, '', '', '', 0, k.state == cooling and place(queue, member) or nil}
 end

@@ -74,7 +74,7 @@ func DecodeAcquire(r *backend.AcquireRequest, reply []any) (a backend.AcquireRep
 		}
 		if len(reply) > 8 {
 			a.Shares = count(reply, 8)
-			a.Place, a.Exact = count(reply, 9), isSet(reply, 10)
+			a.Place, a.Exact, a.Paused = count(reply, 9), isSet(reply, 10), text(reply, 11)
 		}
 	}
 	if err != nil {

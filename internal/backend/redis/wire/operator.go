@@ -20,10 +20,10 @@ func DecodeInspect(kind backend.Kind, reply []any) (backend.Status, error) {
 	live, abandoned := n[7] == 1, n[8] == 1
 	s := backend.Status{
 		State: backend.StateFree, Holder: text(reply, 1), HeldFor: micro(n[2]), Remaining: micro(n[3]),
-		Token: n[4], Attempt: count(reply, 5), Queue: count(reply, 6), Revoked: n[9] == 1, Locker: text(reply, 11),
+		Token: n[4], Attempt: count(reply, 5), Queue: count(reply, 6), Revoked: n[9] == 1, Locker: text(reply, 11), PauseLeft: span(reply, 12), Paused: text(reply, 13),
 	}
-	if len(reply) > 13 {
-		s.Parked, s.OldestParked, s.ParkedFor = count(reply, 13), text(reply, 14), span(reply, 15)
+	if len(reply) > 15 {
+		s.Parked, s.OldestParked, s.ParkedFor = count(reply, 15), text(reply, 16), span(reply, 17)
 	}
 	if s.Token > 0 {
 		s.GrantedAt = time.UnixMicro(s.Token)
@@ -31,11 +31,11 @@ func DecodeInspect(kind backend.Kind, reply []any) (backend.Status, error) {
 	switch state := text(reply, 0); {
 	case state == "d":
 		s.State, s.KeepLeft = backend.StateDone, micro(n[10])
-		if len(reply) > 12 && reply[12] != nil {
-			s.Record = []byte(text(reply, 12))
+		if len(reply) > 14 && reply[14] != nil {
+			s.Record = []byte(text(reply, 14))
 		}
 	case state == "h" && live:
-		s.State, s.Lease = backend.StateHeld, span(reply, 16)
+		s.State, s.Lease = backend.StateHeld, span(reply, 18)
 	case kind == backend.KindOnce && (state == "h" || abandoned):
 		s.State, s.KeepLeft = backend.StateAbandoned, micro(n[10])
 	case state == "r" && live:
@@ -52,8 +52,8 @@ func DecodeInspect(kind backend.Kind, reply []any) (backend.Status, error) {
 
 // decodeShares decodes the part of a reply of inspect.lua about a shared key.
 func decodeShares(s *backend.Status, reply []any) {
-	s.State, s.Weights = backend.StateShared, count(reply, 16)
-	for i := 17; i+4 < len(reply); i += 5 {
+	s.State, s.Weights = backend.StateShared, count(reply, 18)
+	for i := 19; i+4 < len(reply); i += 5 {
 		h := backend.ShareHeld{Remaining: span(reply, i+1), HeldFor: span(reply, i+2), Locker: text(reply, i+3), Holder: text(reply, i+4)}
 		member := text(reply, i)
 		h.Cooling = len(member) > 0 && member[0] == 'c'

@@ -188,6 +188,14 @@ func (s *Sender) Revoke(k *backend.Key, id string, step RevokeStep, before int64
 	return Revoke.command(k, s.Channels, id, step.from, step.skip, before)
 }
 
+// Pause lets no request for a key be granted for a time.
+var Pause = script("pause", []KeyName{Hash, Queue, Shares}, "length", "reason", "id", "reservation", "channels", "counts_all")
+
+// Pause lets no request for a key be granted for d. id is the same in each repeat.
+func (s *Sender) Pause(k *backend.Key, d time.Duration, reason, id string) Command {
+	return Pause.command(k, micros(d), reason, id, reservation, s.Channels, *flag(s.Single))
+}
+
 // Clear frees a key that is not held, see backend.ClearRequest.
 var Clear = script("clear", []KeyName{Hash, Queue, Shares}, "keep_ms", "reservation", "channels", "counts_all", "seen", "seen_done", "id")
 

@@ -52,7 +52,7 @@ func commands() []wire.Command {
 		s.Inspect(key, backend.RecordHead),
 		s.Park(&backend.ParkRequest{Key: key, Entry: "entry", Most: 10, Keep: 11 * time.Second}),
 		s.Unpark(&backend.UnparkRequest{Key: key, Remove: []string{"one", "two"}, Marked: 12, Woken: 13, Prefix: "prefix", Fresh: 3 * time.Second}),
-		s.CallParkingLocker(once), s.AcquireShare(shared), s.Throttle(admitted), s.ReleaseShare(release, 3*time.Second),
+		s.Pause(key, time.Minute, "429", "OPERATION"), s.CallParkingLocker(once), s.AcquireShare(shared), s.Throttle(admitted), s.ReleaseShare(release, 3*time.Second),
 		wire.Command{Script: wire.GrantMany, List: many},
 	)
 }

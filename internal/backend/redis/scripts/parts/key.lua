@@ -20,6 +20,7 @@
 --   r record of a done key; interim answer of a held key, see interim.lua
 --   e completed_by: id of the grant that completed the key
 --   l ended: ids that have ended, for which a late duplicate may still arrive
+--   y pause: its end, its length, both in µs, and its reason. No request is granted before the end
 --   p parking_locker: id of the locker that parked an entry most recently: the key may have parked
 --     entries. If the hash is lost, the next parking sets p again. p only affects how soon a parked
 --     task runs
@@ -50,6 +51,20 @@ local parked_ttl = 600000 -- ms: minimum time for which the hash of a key with p
 local function clock()
   local time = call('TIME')
   return time[1] * 1000000 + time[2]
+end
+
+-- Returns the end of a pause that has not ended, or 0, and its reason. If the end is further away than
+-- the pause is long, the clock was set back, and the field is written anew.
+local function pause_of(hash, field, now)
+  local ends, length, reason = string.match(field or '', '^(%d+) (%d+) (.*)$')
+  if not ends or #ends > 16 or #length > 11 then return 0, '' end
+  ends, length = tonumber(ends), tonumber(length)
+  if ends - now > length then -- planted:pause-clock
+    ends = now + length
+    call('HSET', hash, 'y', string.format('%.0f %.0f ', ends, length) .. reason)
+  end
+  if ends <= now then return 0, '' end
+  return ends, reason
 end
 
 -- Returns the end of a plain hold by the rule of clamp. Changes nothing.

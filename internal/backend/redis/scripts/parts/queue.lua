@@ -67,7 +67,21 @@ end
 -- The live members behind them get the free key with their next request, within 2 s, and the next
 -- script drops more. The hash must outlive the queue: a request during the reservation extends the
 -- TTL of the queue, but not the TTL of the hash.
+--
+-- A key that is paused cools until the end of the pause instead, and the first process is told. Then
+-- the result is ''.
 local function reserve(hash, queue, reservation, peers)
+  local pause = call('HGET', hash, 'y')
+  if pause then
+    local now = clock()
+    local ends = pause_of(hash, pause, now)
+    if ends > 0 then -- planted:paused-not-reserved
+      call('HSET', hash, 's', cooling, 'x', ends, 'd', ends - now)
+      outlive(hash, math.ceil((ends - now) / 1000) + minute_ms)
+      announce(queue, ends, now, peers)
+      return ''
+    end
+  end
   local most = 100 -- planted:dead-members-per-script
   for _ = 1, most do
     local first = call('ZRANGE', queue, 0, 0)[1]

@@ -83,13 +83,20 @@ end
 -- Reserves a free key. Returns the id of the request, or false.
 local function reserve_for_next(key, k, reservation, peers)
   local request = reserve(key.hash, key.queue, reservation, peers)
-  if request then k.state, k.owner, k.ends, k.live = reserved, request, k.now + reservation, true end
+  if request == '' then
+    k.state, k.owner, k.ends, k.live = cooling, '', k.paused, true
+  elseif request then k.state, k.owner, k.ends, k.live = reserved, request, k.now + reservation, true end
   return request
 end
 
 -- Reserves the key if load_shares has closed its phase, and otherwise does nothing. Returns the id of the request, or false.
 local function pass_phase(key, k, reservation, peers)
   return k.closed and reserve_for_next(key, k, reservation, peers) -- planted:phase-passed-on
+end
+
+-- Returns the time until the end of a pause, or of a longer cooldown.
+local function paused_for(k)
+  return math.max(k.paused, k.state == cooling and k.live and k.ends or 0) - k.now
 end
 
 -- Makes the key shared. id names the phase.
@@ -116,7 +123,7 @@ end
 -- a minute after the last cooldown, like the data of a free key. The mark of an abandoned hold keeps it.
 local function keep_cooling(key, k)
   if k.weights_held > 0 or k.abandoned then return end
-  local keep = math.max(math.ceil((k.ends - k.now) / 1000) + minute_ms, k.parking_locker and parked_ttl or 0)
+  local keep = math.max(math.ceil((math.max(k.ends, k.paused) - k.now) / 1000) + minute_ms, k.parking_locker and parked_ttl or 0)
   call('PEXPIRE', key.hash, keep)
   call('PEXPIRE', key.shares, keep) -- planted:cooling-ttl
 end
@@ -178,10 +185,11 @@ end
 -- Grants a share to each request at the front of the queue that fits. Such a share lasts for the
 -- time of a reservation, and its request then extends it. A request whose process cannot be
 -- notified is removed. The first request is also removed if it does not fit and its process is
--- silent. asker is the request of this script, whose process is not silent. Returns how many
--- processes were notified.
+-- silent. asker is the request of this script, whose process is not silent. While the key is paused it
+-- does nothing. Returns how many processes were notified.
 local function serve(key, k, asker, reservation, peers)
   local served = 0
+  if k.paused > 0 then return served end -- planted:paused-not-served
   for _ = 1, max_served do
     local first = call('ZRANGE', key.queue, 0, 0)[1] -- not popped, because a queue that is written anew has no TTL
     if not first then
