@@ -221,12 +221,15 @@ func (k *Key) NextEnd(now Instant) Instant {
 	return next
 }
 
-// clampEnd corrects an end that is later than the state can last. Such an end means that the clock
-// was set back.
+// clampEnd corrects an end that is later than the state can last, and that of a pause. Such an end
+// means that the clock was set back.
 func (k *Key) clampEnd(now Instant) {
-	k.End = min(k.End, now+min(k.Length, longest))
+	k.clampState(now)
 	k.clampPause(now)
 }
+
+// clampState is clampEnd without the pause, which a renewal does not read.
+func (k *Key) clampState(now Instant) { k.End = min(k.End, now+min(k.Length, longest)) }
 
 // clampPause corrects the end of a pause likewise.
 func (k *Key) clampPause(now Instant) {

@@ -193,7 +193,7 @@ func Renew(k Key, r *backend.RenewRequest, e Env) (Key, backend.Verdict) {
 	if k.State != Held || k.Owner != r.ID {
 		return k, backend.VerdictLost
 	}
-	k.clampEnd(e.Now)
+	k.clampState(e.Now)
 	switch {
 	case !k.live(e.Now): //planted:rules-live-lease
 		return k, backend.VerdictLost
@@ -255,6 +255,7 @@ func Release(k Key, r *backend.ReleaseRequest, cooldown Span, e Env) (Key, backe
 	k.noteEnd(r.ID, r.Repeated, e.Now)
 	k.keepParked(e.Now) //planted:rules-parked-kept
 	if cooldown > 0 && !r.Abandon {
+		k.clampPause(e.Now)
 		cooldown = max(cooldown, k.Paused-e.Now)
 		k.State, k.End, k.Length = Cooling, e.Now+cooldown, cooldown
 		k.outlive(ceilMillis(cooldown)+minute, e.Now)
