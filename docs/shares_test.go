@@ -2,6 +2,7 @@ package docs_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -41,6 +42,47 @@ func callAtRate(ctx context.Context, locks *lockcore.Locker, partner string, sen
 func ofTenant(locks *lockcore.Locker, next http.Handler) http.Handler {
 	perMinute := lockcore.Rate{N: 91, Per: time.Minute, Burst: 10}
 	return httpmw.Throttled(locks, httpmw.ByPathValue("tenant", "tenant"), perMinute, httpmw.ThrottleOptions{})(next)
+}
+
+// callPolitely sends req, and pauses the partner's key for as long as the partner asks.
+func callPolitely(ctx context.Context, locks *lockcore.Locker, req *http.Request) error {
+	rate := lockcore.Rate{N: 19, Burst: 2}
+	return guard.Throttled(ctx, locks, "calls:acme", rate, lockcore.ThrottleOptions{}, func(ctx context.Context) error {
+		res, err := http.DefaultClient.Do(req.WithContext(ctx))
+		if err != nil {
+			return err
+		}
+		defer func() { _ = res.Body.Close() }()
+		if d, ok := httpmw.RetryAfter(res); ok {
+			return guard.Paused(errors.New("partner: "+res.Status), d)
+		}
+		return nil
+	})
+}
+
+// A partner answers 429 and asks to wait a second. The next call reaches it after that.
+func TestPolitely(t *testing.T) {
+	var at []time.Time
+	partner := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if at = append(at, time.Now()); len(at) == 1 {
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+	}))
+	defer partner.Close()
+	locks := locktest.New(t)
+	for _, want := range []bool{false, true} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, partner.URL, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := callPolitely(t.Context(), locks, req); (err == nil) != want {
+			t.Errorf("%v", err)
+		}
+	}
+	if len(at) != 2 || at[1].Sub(at[0]) < time.Second {
+		t.Errorf("the calls came at %v", at)
+	}
 }
 
 // A partner is called at most 20 times in a second, and a tenant gets 429 after its burst.

@@ -182,6 +182,13 @@ type ForceCleared struct {
 	EvenAlive bool  // by ForceClearEvenAlive: the holder may have been alive
 }
 
+// Paused: Pause was called for an exclusive key, by an operator or because of guard.Paused.
+type Paused struct {
+	Key    string        // raw: hash it before it leaves the process
+	For    time.Duration // 0: the pause has ended
+	Reason string
+}
+
 // ServerFailed: one of several independent servers did not reply to a request in time, or replied
 // with an error. It is emitted once, and again only after ServerRecovered. It belongs to no call.
 type ServerFailed struct {

@@ -35,6 +35,28 @@ func ExampleThrottled() {
 	// try again after 1m0s
 }
 
+// A partner refuses a call for 3 s. No call of its key begins meanwhile.
+func ExamplePaused() {
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
+	if err != nil {
+		panic(err)
+	}
+	ctx := context.Background()
+	defer locks.Close(ctx)
+
+	rate, noWait := lockcore.Rate{N: 100}, lockcore.ThrottleOptions{Wait: lockcore.NoWait}
+	err = guard.Throttled(ctx, locks, "partner:acme", rate, noWait, func(context.Context) error {
+		return guard.Paused(errors.New("429 Too Many Requests"), 3*time.Second)
+	})
+	fmt.Println(err)
+	err = guard.Throttled(ctx, locks, "partner:acme", rate, noWait, func(context.Context) error { return nil })
+	busy, _ := errors.AsType[*lockcore.BusyError](err)
+	fmt.Println(busy.Paused, busy.RetryAfter())
+	// Output:
+	// 429 Too Many Requests
+	// refused by the resource (guard.Paused) 3s
+}
+
 // The tokens of a prompt are the cost of a call, and those of the answer are taken afterwards.
 func ExampleSpend() {
 	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})

@@ -25,7 +25,9 @@ func Throttled(ctx context.Context, locks *lockcore.Locker, key string, r lockco
 	if _, err := locks.Throttle(ctx, key, r, o); err != nil {
 		return err
 	}
-	return fn(ctx)
+	err := fn(ctx)
+	pauseAfter(ctx, locks, key, err)
+	return err
 }
 
 // Spend takes the cost of r from the rate of key without waiting: the part of a cost that is known

@@ -22,7 +22,7 @@ const (
 	StateShared = State(backend.StateShared)
 	// StateReserved: released, and reserved for 500 ms for the first process in the remote queue.
 	StateReserved = State(backend.StateReserved)
-	// StateCooling: released, and kept from all calls for the rest of Terms.MinHold.
+	// StateCooling: free, and kept from all calls for the rest of Terms.MinHold or of a pause.
 	StateCooling = State(backend.StateCooling)
 	// StateDone: the once key has a record, of a result or of a failure.
 	StateDone = State(backend.StateDone)
@@ -55,12 +55,14 @@ type Holding struct {
 	Lease time.Duration
 	// Fixed is true if the lease of a held key is not renewed: it comes from AcquireFixed, or the hold
 	// was transferred and not adopted.
-	Fixed    bool
-	Token    int64         // of the last hold; 0 if none is remembered
-	Attempt  int           // runs of a once key; 0 for an exclusive one
-	KeepLeft time.Duration // done, abandoned: how much longer that is remembered; otherwise 0
-	Queue    int           // processes in the remote queue
-	Revoked  bool          // Revoke was called: the hold is no longer renewed
+	Fixed     bool
+	Token     int64         // of the last hold; 0 if none is remembered
+	Attempt   int           // runs of a once key; 0 for an exclusive one
+	KeepLeft  time.Duration // done, abandoned: how much longer that is remembered; otherwise 0
+	Queue     int           // processes in the remote queue
+	Revoked   bool          // Revoke was called: the hold is no longer renewed
+	PauseLeft time.Duration // rest of a pause; 0: the key is not paused
+	Paused    string        // its reason, see Locker.Pause
 	// NotReleased: a free exclusive key, and its last hold ended without a release. Its holder died, or
 	// ignored the end of its ctx, or called Abandon.
 	NotReleased bool
@@ -119,7 +121,7 @@ func holdingOf(s *backend.Status) Holding {
 	h := Holding{
 		State: State(s.State), Holder: holderOf(s.Locker, s.Holder), GrantedAt: s.GrantedAt, HeldFor: s.HeldFor, Remaining: s.Remaining, Token: s.Token, Attempt: s.Attempt,
 		Lease: s.Lease, Fixed: fixed(s),
-		KeepLeft: s.KeepLeft, Queue: s.Queue, Revoked: s.Revoked, NotReleased: s.Died, Parked: s.Parked, ParkedFor: s.ParkedFor, OldestParked: s.OldestParked,
+		KeepLeft: s.KeepLeft, Queue: s.Queue, Revoked: s.Revoked, PauseLeft: s.PauseLeft, Paused: s.Paused, NotReleased: s.Died, Parked: s.Parked, ParkedFor: s.ParkedFor, OldestParked: s.OldestParked,
 		Weights: s.Weights,
 	}
 	for _, b := range s.Shares {

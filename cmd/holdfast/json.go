@@ -24,6 +24,8 @@ type holding struct {
 	State       lockcore.State `json:"state"`
 	Result      *result        `json:"result,omitempty"` // only of a done key
 	Revoked     bool           `json:"revoked"`
+	PauseLeftMS int64          `json:"pause_left_ms,omitempty"`
+	Paused      string         `json:"paused,omitempty"` // the reason of the pause
 	NotReleased bool           `json:"not_released"`
 	Holder      *person        `json:"holder,omitempty"`
 	HeldForMS   int64          `json:"held_for_ms"`
@@ -74,7 +76,7 @@ type result struct {
 
 func (k *keyed) json() holding {
 	h := holding{
-		Kind: k.Kind.String(), Key: k.Key, State: k.State, Result: k.result, Revoked: k.Revoked, NotReleased: k.NotReleased, Token: k.Token, Attempt: k.Attempt, Queue: k.Queue,
+		Kind: k.Kind.String(), Key: k.Key, State: k.State, Result: k.result, Revoked: k.Revoked, PauseLeftMS: k.PauseLeft.Milliseconds(), Paused: k.Paused, NotReleased: k.NotReleased, Token: k.Token, Attempt: k.Attempt, Queue: k.Queue,
 		HeldForMS: k.HeldFor.Milliseconds(), RemainingMS: k.Remaining.Milliseconds(), LeaseMS: k.Lease.Milliseconds(), Fixed: k.Fixed, KeepLeftMS: k.KeepLeft.Milliseconds(),
 		Parked: k.Parked, ParkedForMS: k.ParkedFor.Milliseconds(),
 	}
@@ -99,11 +101,11 @@ func personOf(h event.Holder) *person {
 	return &person{h.Locker, h.Host, h.PID, h.Task, h.Traceparent}
 }
 
-// keys is the output of ls, show, revoke, clear and wake with -json.
+// keys is the output of ls, show, revoke, clear, pause and wake with -json.
 type keys struct {
 	AsOf     time.Time `json:"as_of"`
 	Complete bool      `json:"complete"`           // false: the list of ls ends early
-	Action   string    `json:"action,omitempty"`   // revoked, cleared, sent; "" if nothing was done
+	Action   string    `json:"action,omitempty"`   // revoked, cleared, paused, resumed, sent; "" if nothing was done
 	Received *int      `json:"received,omitempty"` // wake: processes that received the request
 	Keys     []holding `json:"keys"`
 }

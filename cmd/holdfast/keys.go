@@ -136,6 +136,9 @@ func describe(out io.Writer, k keyed) error {
 	default:
 		line("lease left", age(k.Remaining))
 	}
+	if k.PauseLeft > 0 {
+		line("paused for", age(k.PauseLeft)+": "+oneLine(k.Paused))
+	}
 	switch {
 	case k.Fixed:
 		line("renewed", "no")

@@ -7,6 +7,7 @@
 //	holdfast revoke  -redis localhost:6379 account:42
 //	holdfast clear   -redis localhost:6379 -once charge/payment:7
 //	holdfast clear   -redis localhost:6379 -force account:42
+//	holdfast pause   -redis localhost:6379 -for 10m partner:acme
 //	holdfast wake    -redis localhost:6379 account:42
 //	holdfast key     -scope alice -path /charges "$IDEMPOTENCY_KEY"
 //	holdfast version
@@ -72,6 +73,8 @@ const usage = `holdfast shows and changes the keys of holdfast in Redis.
   holdfast clear   [flags] -once [-yes] KEY     clear a done, abandoned or cooling key, so that it runs again;
                                                 -exclusive frees a cooling key of Exclusive
   holdfast clear   [flags] -force [-once] KEY   end the lease of a holder that has died
+  holdfast pause   [flags] [-for 10m] KEY       let no call of a key of Exclusive, Limited or Throttled begin;
+                                                -end ends the pause
   holdfast wake    [flags] [-once] KEY          ask a worker process to wake the first parked task of a key
   holdfast key     -scope SCOPE -path PATH IDEMPOTENCY-KEY
                                                 compute the key of an HTTP request under httpmw.Idempotent
@@ -82,6 +85,7 @@ holdfast COMMAND -h lists the flags. All commands have -json. Exit codes:
   1  doctor: there are problems · show: the key is free · revoke: the key is not held
      ls: -timeout or a signal ended the list early; the keys found so far were printed
      clear: the key is free, held, or has changed since it was shown; -force: it is not held, or its holder lives
+     pause -end: the key is not paused
      wake: the key has no parked tasks, or no process received the request
   2  bad arguments, not confirmed, no reply, or refused by Redis
 
@@ -97,7 +101,7 @@ From the environment:
 func (sh *shell) run(ctx context.Context, args []string) int {
 	commands := map[string]func(context.Context, []string) (int, error){
 		"doctor": sh.doctor, "ls": sh.ls, "show": sh.show, "revoke": sh.revoke,
-		"clear": sh.clear, "wake": sh.wake, "key": sh.key, "version": sh.version,
+		"clear": sh.clear, "pause": sh.pause, "wake": sh.wake, "key": sh.key, "version": sh.version,
 	}
 	if len(args) == 0 {
 		fmt.Fprint(sh.err, usage)

@@ -81,6 +81,12 @@ func (o *Log) Event(ctx context.Context, a *event.Acquisition, e event.Event) {
 		o.write(ctx, &event.Acquisition{Kind: e.Kind, Name: e.Name, Key: e.Key}, slog.LevelWarn, "rerun skipped", slog.Duration("completed", e.Completed))
 	case event.CleanupFailed:
 		o.write(ctx, nil, slog.LevelWarn, "cleanup failed", slog.Int("leases", e.N), o.problem(nil, e.Err))
+	case event.Paused:
+		message := "paused"
+		if e.For == 0 {
+			message = "pause ended"
+		}
+		o.write(ctx, &event.Acquisition{Kind: event.KindExclusive, Key: e.Key}, slog.LevelInfo, message, slog.Duration("for", e.For), slog.String("reason", e.Reason))
 	case event.ServerFailed:
 		problem := o.problem(nil, e.Err)
 		if Class(e.Err) == "unsupported" { // its text has no key

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/holdfast-go/holdfast/guard"
 )
 
 // Configure returns a copy of cfg with four fields changed for the middlewares of this package. For
@@ -17,7 +19,8 @@ import (
 //   - RetryDelayFunc returns lockcore.BusyError.RetryAfter for a busy key: 1 s to 1 min, ± 25 %.
 //     asynq looks for due tasks every DelayedTaskCheckInterval (5 s), so the delay is only that
 //     exact. [Parking] describes the delay of a parked task.
-//   - ErrorHandler is not called for a busy key if the task is tried again or dropped.
+//   - An error of guard.Paused uses up no retry, and the task comes back after the pause.
+//   - ErrorHandler is not called for a busy key, and after guard.Paused, if the task is tried again or dropped.
 //   - BaseContext carries a mark. If a middleware with [RetryLater] or [Drop] does not find it, the
 //     Observer gets event.Misconfigured, once for each middleware.
 //
@@ -51,14 +54,15 @@ func configure(cfg asynq.Config, mark any) asynq.Config {
 	}
 	cfg.IsFailure = func(err error) bool {
 		_, busy := busyIn(err)
-		return !busy && !errors.As(err, new(*postponed)) && isFailure(err) //planted:counted-as-failure
+		_, later := postponedFor(err)
+		return !busy && !later && isFailure(err) //planted:counted-as-failure
 	}
 	cfg.RetryDelayFunc = func(n int, err error, t *asynq.Task) time.Duration {
 		if c, ok := errors.AsType[*conflict](err); ok && c.place != nil {
 			return c.place.Delay
 		}
-		if p, ok := errors.AsType[*postponed](err); ok {
-			return p.delay
+		if d, later := postponedFor(err); later {
+			return d
 		}
 		if b, busy := busyIn(err); busy {
 			return jitter(b.RetryAfter())
@@ -85,11 +89,24 @@ func configured(ctx context.Context) bool {
 	return !onServer || ctx.Value(configuredKey{}) != nil
 }
 
-// harmless reports whether err is a conflict after which the task is tried again, or was dropped
-// under Drop.
+// postponedFor returns the time after which a task comes back that Latest has postponed, or whose
+// handler was refused for a time, see guard.Paused.
+func postponedFor(err error) (d time.Duration, ok bool) {
+	if p, ok := errors.AsType[*postponed](err); ok {
+		return p.delay, true
+	}
+	if p, ok := errors.AsType[*guard.PausedError](err); ok {
+		return p.For, true
+	}
+	return 0, false
+}
+
+// harmless reports whether err is a conflict or a postponement after which the task is tried again, or
+// was dropped under Drop.
 func harmless(ctx context.Context, err error) bool {
 	_, busy := busyIn(err)
-	return (busy || errors.As(err, new(*postponed))) && (errors.Is(err, asynq.RevokeTask) || !lastAttempt(ctx))
+	_, later := postponedFor(err)
+	return (busy || later) && (errors.Is(err, asynq.RevokeTask) || !lastAttempt(ctx))
 }
 
 // jitter returns d ± 25 %, so that the tasks that found a key busy together do not come back

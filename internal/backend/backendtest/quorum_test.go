@@ -18,6 +18,7 @@ import (
 // differs has the cases that a majority of servers does not pass, and why.
 var differs = map[string]string{
 	"a released key is reserved for the first waiter":              "the home alone reserves it, and the others can grant it to another process",
+	"the end of a pause gives the key to the first waiter":         "likewise",
 	"a waiter that gives up leaves the reservation of another one": "likewise",
 	"Clear keeps a reservation":                                    "likewise",
 	"a repeat of release and acquire gets the same grant":          "it also says that the hold has ended",

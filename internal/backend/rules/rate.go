@@ -88,7 +88,7 @@ func throttle(k Key, r *backend.AcquireRequest, e Env) (Key, backend.AcquireRepl
 	}
 	taken := k.live(e.Now) && k.State != Shared || k.paused(e.Now)
 	if !taken {
-		notices = append(notices, k.serveRated(r, e)...)
+		notices = append(notices, k.serveRated(r.ID, e)...)
 		taken = k.live(e.Now) && k.State != Shared || k.behind(r, e) //planted:rules-rate-in-turn
 	}
 	rate := r.Share.Rate
@@ -103,24 +103,23 @@ func throttle(k Key, r *backend.AcquireRequest, e Env) (Key, backend.AcquireRepl
 	reply := backend.AcquireReply{Outcome: backend.OutcomeAdmitted, Parked: k.ParkingLocker != ""}
 	reply.Calls = min(max(r.Calls, 1), int(math.Floor(room/float64(float64(rate.Cost)*interval(rate))))+1)
 	reply.Rest, reply.Reset = k.spend(rate, reply.Calls, e.Now)
-	return k, reply, append(notices, k.tellNext(e)...)
+	return k, reply, append(notices, k.serveRated("", e)...)
 }
 
-// serveRated serves the queue before a request with a rate is granted or refused. An expired hold
-// stays as it is: its next holder takes it over.
-func (k *Key) serveRated(r *backend.AcquireRequest, e Env) []Notice {
-	if len(k.Queue) == 0 || k.State != Free && k.State != Shared {
+// serveRated serves the queue before and after a request with a rate is granted. asker is that of
+// serve. A cooldown or a reservation that is over ends here. An expired hold stays as it is: its next
+// holder takes it over.
+func (k *Key) serveRated(asker string, e Env) []Notice {
+	if len(k.Queue) == 0 {
 		return nil
 	}
-	return k.serve(r.ID, "", e)
-}
-
-// tellNext tells the first request of the queue, after a request with a rate was granted.
-func (k *Key) tellNext(e Env) []Notice {
-	if len(k.Queue) == 0 || k.State != Free && k.State != Shared {
+	if (k.State == Cooling || k.State == Reserved) && !k.live(e.Now) {
+		k.free()
+	}
+	if k.State != Free && k.State != Shared {
 		return nil
 	}
-	return k.serve("", "", e)
+	return k.serve(asker, "", e)
 }
 
 // behind reports whether other requests are in the queue before r.

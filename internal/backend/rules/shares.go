@@ -61,7 +61,7 @@ func acquireShare(k Key, r *backend.AcquireRequest, e Env) (Key, backend.Acquire
 	case k.paused(e.Now):
 		return busyShare(k, r, e, notices)
 	case r.Share.Rate.N > 0:
-		notices = append(notices, k.serveRated(r, e)...)
+		notices = append(notices, k.serveRated(r.ID, e)...)
 		if k.live(e.Now) && k.State != Shared || k.behind(r, e) || !k.fits(r.Share) || k.due(r.Share.Rate, e.Now) > e.Now {
 			k, reply := busyRated(k, r, e)
 			return k, reply, notices
@@ -207,7 +207,7 @@ func endShare(k Key, r ending, e Env) (Key, backend.ReleaseReply, []Notice) {
 	case wasQueued && k.State == Cooling && k.live(e.Now):
 		notices = k.announce(e)
 	case wasQueued && k.State == Free:
-		notices = k.tellNext(e)
+		notices = k.serveRated("", e)
 	default:
 		notices = k.passPhase(closed, e)
 	}

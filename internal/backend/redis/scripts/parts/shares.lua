@@ -227,8 +227,13 @@ local function serve(key, k, asker, reservation, peers)
   return served
 end
 
--- Serves the queue before or after a request with a rate is granted. An expired hold stays as it is:
--- its next holder takes it over.
+-- Serves the queue before or after a request with a rate is granted. A cooldown or a reservation that
+-- is over ends here. An expired hold stays as it is: its next holder takes it over.
 local function serve_rated(key, k, asker, reservation, peers)
-  if (k.state == '' or k.state == shared) and call('ZCARD', key.queue) > 0 then serve(key, k, asker, reservation, peers) end
+  if call('ZCARD', key.queue) == 0 then return end
+  if (k.state == cooling or k.state == reserved) and not k.live then
+    call('HDEL', key.hash, 's', 'h', 'o', 'x', 'd')
+    k.state, k.owner = '', ''
+  end
+  if k.state == '' or k.state == shared then serve(key, k, asker, reservation, peers) end
 end

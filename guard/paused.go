@@ -1,0 +1,53 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// Paused marks the error of a call that its resource has refused for a time, such as a 429 with
+// Retry-After: no call of the key begins for d, in all processes. The innermost [Throttled], [Limited],
+// [Shared] or [Exclusive] around the function that returns the error pauses its key, before it releases
+// the key. Under asynqmw the task then comes back after d, and uses up no retry.
+//
+//	res, err := client.Do(req)
+//	…
+//	if d, ok := httpmw.RetryAfter(res); ok {
+//		return guard.Paused(fmt.Errorf("partner: %s", res.Status), d)
+//	}
+//
+// The key is paused for at most 24 h. If d is not positive or err is nil, Paused returns err. If Redis
+// does not store the pause, the error is the same. See [lockcore.Locker.Pause].
+func Paused(err error, d time.Duration) error {
+	if err == nil || d <= 0 {
+		return err
+	}
+	return &PausedError{Err: err, For: min(d, 24*time.Hour)}
+}
+
+// PausedError is an error that [Paused] has marked.
+type PausedError struct {
+	Err error
+	For time.Duration // from the moment at which the function returned
+
+	done bool // a guard has paused its key
+}
+
+func (e *PausedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error that was marked.
+func (e *PausedError) Unwrap() error { return e.Err }
+
+// pauseAfter pauses key if err is the result of a function that Paused has marked, and no guard inside
+// has done so.
+func pauseAfter(ctx context.Context, locks *lockcore.Locker, key string, err error) {
+	e, ok := errors.AsType[*PausedError](err)
+	if !ok || e.done {
+		return
+	}
+	e.done = true
+	_ = locks.Pause(context.WithoutCancel(ctx), key, max(e.For, time.Millisecond), "refused by the resource (guard.Paused)")
+}

@@ -1,0 +1,55 @@
+package lockcore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/holdfast-go/holdfast/event"
+	"github.com/holdfast-go/holdfast/internal/errtext"
+)
+
+const (
+	longestPause = 24 * time.Hour
+	maxReason    = 256 // bytes
+)
+
+// Pause lets no call of key begin for d, in all processes: of Acquire, AcquireShare or Throttle. Calls
+// that run go on, and keep their leases. Waiting calls wait for its end. A call that is refused gets a
+// [*BusyError] whose field Paused is the reason.
+//
+// Of two pauses the one that ends later counts. A d of 0 ends the pause, and a cooldown that would have
+// ended before it. Holds that a process hands from one call to the next may go on for 5 ms. d is at most
+// 24 h. reason says to operators who paused the key and why. It is stored in Redis: valid UTF-8 of 1 to
+// 256 bytes, and ignored with d 0.
+//
+// If no reply arrives, Pause sends the command again, for at most 1 s. It returns ErrUnavailable, also
+// after Close, or an error of its arguments, and [context.Cause] if ctx has ended before.
+func (l *Locker) Pause(ctx context.Context, key string, d time.Duration, reason string) error {
+	var bad []error
+	if d < 0 || d > longestPause || d > 0 && d < time.Millisecond {
+		bad = append(bad, fmt.Errorf("lockcore: Pause: d is %v, must be 0 or between 1ms and %v", d, longestPause))
+	}
+	switch {
+	case d == 0:
+		reason = ""
+	case !utf8.ValidString(reason):
+		bad = append(bad, errors.New("lockcore: Pause: reason must be valid UTF-8"))
+	case reason == "" || len(reason) > maxReason:
+		bad = append(bad, fmt.Errorf("lockcore: Pause: reason is %d bytes long, must be between 1 and %d bytes", len(reason), maxReason))
+	}
+	if err := errtext.Join(bad...); err != nil {
+		return err
+	}
+	k, err := l.operatorKey(ctx, event.KindExclusive, key)
+	if err != nil {
+		return err
+	}
+	if err := l.backend.Pause(ctx, &k, d, reason); err != nil {
+		return unavailable(err)
+	}
+	l.report(ctx, event.Paused{Key: key, For: d, Reason: reason})
+	return nil
+}
