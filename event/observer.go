@@ -182,7 +182,8 @@ type ForceCleared struct {
 	EvenAlive bool  // by ForceClearEvenAlive: the holder may have been alive
 }
 
-// Paused: Pause was called for an exclusive key, by an operator or because of guard.Paused.
+// Paused: Pause was called for an exclusive key, by an operator or because the resource of a handler has
+// refused it.
 type Paused struct {
 	Key    string        // raw: hash it before it leaves the process
 	For    time.Duration // 0: the pause has ended

@@ -102,6 +102,7 @@
 //	unsupported  the servers of the Locker cannot do it, see lockcore.NewQuorum
 //	failed       the handler returned an error, panicked, or under httpmw.Idempotent wrote a response that is not recorded, such as a 500
 //	replayed     the key was done
+//	admitted     a call of Throttle: its rate has let it begin
 //	busy         another holder has the key, or had it until the caller gave up; or a guard inside the handler found its own key busy
 //	mismatch     the key was used with another fingerprint
 //	canceled     the ctx of the call ended first

@@ -162,7 +162,7 @@ func TestCountersExistBeforeTheirFirstEvent(t *testing.T) {
 	}
 	ctx := r.Start(t.Context(), charge)
 	for name, series := range map[string]int{
-		"holdfast.acquisitions": 16, "holdfast.contentions": 1, "holdfast.takeovers": 1, "holdfast.lease.held": 1, "holdfast.lease.lost": 5,
+		"holdfast.acquisitions": 16, "holdfast.contentions": 1, "holdfast.takeovers": 1, "holdfast.lease.held": 1, "holdfast.lease.lost": 6,
 		"holdfast.overruns": 1, "holdfast.completion.failed": 1, "holdfast.conflict.lost": 1, "holdfast.no_key": 1, "holdfast.payload_mismatches": 1,
 		"holdfast.tick.abandoned": 1, "holdfast.parked": 2,
 	} {
@@ -181,8 +181,8 @@ func TestCountersExistBeforeTheirFirstEvent(t *testing.T) {
 	if n := len(r.points(t, "holdfast.acquisitions")); n != 16 {
 		t.Errorf("acquisitions has %d series, want 16", n)
 	}
-	if n := len(r.points(t, "holdfast.lease.lost")); n != 5 {
-		t.Errorf("lease.lost has %d series, want 5", n)
+	if n := len(r.points(t, "holdfast.lease.lost")); n != 6 {
+		t.Errorf("lease.lost has %d series, want 6", n)
 	}
 	exclusive := newRig(t, tracing.Options{})
 	exclusive.Event(exclusive.Start(t.Context(), event.Acquisition{Kind: event.KindExclusive}), event.Refused{})

@@ -134,7 +134,7 @@ var classes = []struct {
 }
 
 // causes are the classes that Lost.Cause can have.
-var causes = []string{"lost", "max_hold", "stalled", "revoked", "given_up"}
+var causes = []string{"lost", "max_hold", "stalled", "revoked", "replaced", "given_up"}
 
 // nameless are error types whose names have no information. The conventions use _OTHER for them.
 var nameless = map[string]bool{

@@ -3,6 +3,7 @@ package observability_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"net"
 	"sync"
 	"testing"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
@@ -53,6 +55,7 @@ func provoke(t *testing.T) metricdata.ResourceMetrics {
 			s.group(o)
 			s.repeats()
 			s.tickets()
+			s.rates()
 			s.ends()
 			s.outages()
 			s.majority(o)
@@ -179,6 +182,13 @@ func (s *scene) tickets() {
 	}
 }
 
+// rates causes the outcomes admitted and busy.
+func (s *scene) rates() {
+	for range 2 {
+		_ = guard.Throttled(s.Context(), s.a, "partner:1", lockcore.Rate{N: 1, Per: time.Hour}, lockcore.ThrottleOptions{Name: "partner"}, nothing)
+	}
+}
+
 // ends: leases end before their handlers return.
 func (s *scene) ends() {
 	stubborn := func(ctx context.Context) error {
@@ -190,6 +200,10 @@ func (s *scene) ends() {
 	_ = guard.Exclusive(s.Context(), s.a, "report:4", lockcore.Terms{Name: "report", Stall: time.Second}, stubborn)
 	_ = guard.Exclusive(s.Context(), s.a, "report:2", named("report"), func(ctx context.Context) error {
 		_ = s.b.Revoke(s.Context(), event.KindExclusive, "report:2")
+		return stubborn(ctx)
+	})
+	_ = guard.Exclusive(s.Context(), s.a, "report:5", named("report"), func(ctx context.Context) error {
+		_ = access.Of(s.b).Replace(s.Context(), "report:5", math.MaxInt64)
 		return stubborn(ctx)
 	})
 	_ = guard.Exclusive(s.Context(), s.a, "report:3", named("report"), func(ctx context.Context) error {

@@ -140,7 +140,7 @@ func TestLimitedAllKeys(t *testing.T) {
 			"16, one twice": {limits: append(many[:16:16], many[3])},
 			"empty":         {limits: []asynqmw.KeyLimit{key("a", 1), key("", 1)}, want: "Key.ID is empty"},
 			"no limit":      {limits: []asynqmw.KeyLimit{key("a", 1), key("b", 0)}, want: `no limit for a task of type "charge": the limit of key "test:b": Limit.N is 0, must be between 1 and 1000000`},
-			"two limits":    {limits: []asynqmw.KeyLimit{key("a", 1), key("a", 2)}, want: `key "test:a" has the limits {N:1 Weight:0} and {N:2 Weight:0}, must have one`},
+			"two limits":    {limits: []asynqmw.KeyLimit{key("a", 1), key("a", 2)}, want: `key "test:a" has the limits {N:1 Weight:0 `},
 			"error":         {err: errBoom, want: "boom"},
 			"Unguarded":     {err: guard.Unguarded},
 		} {

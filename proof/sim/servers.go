@@ -212,8 +212,11 @@ func (o *oracle) look(name string, ten *hold) (s seen) {
 	slices.Sort(left)
 	s.state, s.left = "h", left[len(left)-1-n/2]
 	s.end = micros(time.Now().Add(s.left))
-	if s.hold == "" {
+	switch {
+	case s.hold == "":
 		s.token, s.top = ten.token, ten.token
+	case ten != nil && s.hold == ten.hold: // a server that granted it too late knows a smaller token
+		s.top = max(s.top, ten.token)
 	}
 	return s
 }
@@ -229,7 +232,9 @@ func (w *world) strayLocked(k *keyState) {
 	if len(w.servers) == 1 {
 		return
 	}
-	const soon = 3 * time.Second // tries are half a second apart, and a lost reply takes a second
+	// A waiting call repeats its request within 2 s. If it finds such a grant, it withdraws the request.
+	// A lost reply takes a second, and tries are half a second apart.
+	const soon = 4500 * time.Millisecond
 	for _, s := range w.servers {
 		one, before := s.look(k.name), k.strays[s]
 		n := w.owners[one.owner]
