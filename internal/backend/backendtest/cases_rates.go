@@ -1,6 +1,7 @@
 package backendtest
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
@@ -150,6 +151,31 @@ func rateQueues() []rule {
 			s.b.acquire(backend.OutcomeBusy, request(&s.job, throttled(rate), queued)) // it does not listen
 			time.Sleep(100 * time.Millisecond)
 			s.c.acquire(backend.OutcomeAdmitted, request(&s.job, throttled(rate), queued))
+		}),
+		slow("behind an expired hold dead processes delay no call", func(s *scene) {
+			s.c.listen()
+			for i, edit := range []func(*backend.AcquireRequest){throttled(perMinute), rated(1, perMinute), named("alone")} {
+				key := s.a.Key(backend.KindExclusive, fmt.Sprint(s.job.Name, i))
+				s.a.hold(&key, expiring)
+				s.b.wait(&key, edit) // it does not listen
+				time.Sleep(short + 20*time.Millisecond)
+				s.c.acquire(backend.OutcomeAdmitted, request(&key, throttled(perMinute), queued))
+				_, g := s.c.hold(&key)
+				s.check(g.Abandoned, "the next holder does not see that the last one has died")
+			}
+		}),
+		slow("a call keeps its place while another one has the key", func(s *scene) {
+			s.b.listen()
+			s.a.acquire(backend.OutcomeAdmitted, request(&s.job, throttled(backend.Rate{N: 10, Per: time.Second, Burst: 1, Cost: 1})))
+			first := s.b.wait(&s.job, throttled(perMinute))
+			hold, g := s.c.hold(&s.job)
+			for range 3 {
+				time.Sleep(2 * time.Second)
+				s.b.acquire(backend.OutcomeBusy, first)
+			}
+			s.c.end(hold, g.Token)
+			s.a.acquire(backend.OutcomeBusy, request(&s.job, throttled(perMinute)))
+			s.b.acquire(backend.OutcomeAdmitted, first)
 		}),
 		fast("a call that leaves tells the next one", func(s *scene) {
 			s.b.listen()

@@ -106,18 +106,18 @@ func throttle(k Key, r *backend.AcquireRequest, e Env) (Key, backend.AcquireRepl
 	return k, reply, append(notices, k.serveRated("", e)...)
 }
 
-// serveRated serves the queue before and after a request with a rate is granted. asker is that of
-// serve. A cooldown or a reservation that is over ends here. An expired hold stays as it is: its next
-// holder takes it over.
+// serveRated serves the queue before or after a request with a rate is granted. asker is that of
+// serve. An expired hold, reservation or cooldown ends first: the holder and the first processes of
+// the queue may be dead, and a request with a rate takes the key from none of them.
 func (k *Key) serveRated(asker string, e Env) []Notice {
-	if len(k.Queue) == 0 {
+	if len(k.Queue) == 0 || k.live(e.Now) && k.State != Shared {
 		return nil
 	}
-	if (k.State == Cooling || k.State == Reserved) && !k.live(e.Now) {
+	if k.State != Shared {
+		if k.State == Held {
+			k.Abandoned, k.Used = true, k.greatestToken() // it may have used all its tokens
+		}
 		k.free()
-	}
-	if k.State != Free && k.State != Shared {
-		return nil
 	}
 	return k.serve(asker, "", e)
 }

@@ -146,6 +146,9 @@ func busy(k Key, r *backend.AcquireRequest, e Env, differs bool) (Key, backend.A
 	if r.Queue {
 		k.enterQueue(r.ID, r.Share, e)
 	}
+	if k.Flow.Head == r.ID {
+		k.Flow.see(r.ID, e.Now)
+	}
 	if !k.live(e.Now) || k.State == Cooling {
 		reply := backend.AcquireReply{Outcome: backend.OutcomeBusy, Remaining: k.pausedFor(e.Now), Queue: len(k.Queue), Place: k.place(r.ID, e)}
 		if k.paused(e.Now) {

@@ -67,6 +67,7 @@ if not taken then
 end
 if taken then
   if enqueue == '1' then enter_queue(queue, member, k.now, queue_ms) end
+  see_again(key, k, id)
   local waiting = call('ZCARD', queue)
   if k.paused > 0 and not (k.live and (k.state == held or k.state == reserved)) then
     return {0, paused_for(k), 0, '', waiting, '', '', '', k.weights, place(queue, member), 0, k.pause_reason}

@@ -73,6 +73,13 @@ local function see_head(flow, k, id)
   keep_flow(flow, minute_ms)
 end
 
+-- Notes that a request with a rate was sent, if it is the first of the queue. The rate does not
+-- decide its turn, so it may have to wait for long.
+local function see_again(key, k, id)
+  if not k.full and load_flow(key.flow, k) then return end -- the request reports the field when the rate decides
+  if k.rated_head == id then see_head(key.flow, k, id) end
+end
+
 -- Returns the busy reply to a request with a rate whose turn the rate decides.
 local function busy_rated(key, k, id, member, interval, burst, cost)
   local waiting, first = call('ZCARD', key.queue), call('ZRANGE', key.queue, 0, max_counted - 1)

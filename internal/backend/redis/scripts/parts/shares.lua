@@ -227,13 +227,18 @@ local function serve(key, k, asker, reservation, peers)
   return served
 end
 
--- Serves the queue before or after a request with a rate is granted. A cooldown or a reservation that
--- is over ends here. An expired hold stays as it is: its next holder takes it over.
+-- Serves the queue before or after a request with a rate is granted. An expired hold, reservation or
+-- cooldown ends first: the holder and the first processes of the queue may be dead, and a request
+-- with a rate takes the key from none of them.
 local function serve_rated(key, k, asker, reservation, peers)
-  if call('ZCARD', key.queue) == 0 then return end
-  if (k.state == cooling or k.state == reserved) and not k.live then
-    call('HDEL', key.hash, 's', 'h', 'o', 'x', 'd')
-    k.state, k.owner = '', ''
+  if k.live and k.state ~= shared or call('ZCARD', key.queue) == 0 then return end
+  if k.state ~= '' and k.state ~= shared then
+    local died = k.state == held
+    close_phase(key, k)
+    if died then
+      k.abandoned = true
+      call('HSET', key.hash, 'a', '1', 'f', string.format('%.0f', k.greatest)) -- it may have used all its tokens
+    end
   end
-  if k.state == '' or k.state == shared then serve(key, k, asker, reservation, peers) end
+  serve(key, k, asker, reservation, peers)
 end
