@@ -18,7 +18,9 @@
 // rotates or completes. It parks or unparks entries, or repeats a withdrawal or a release. In some
 // schedules most requests are for shares, with several limits and weights. In others, processes
 // transfer holds with tickets and store interim answers. A ticket is delivered once, several
-// times, late or never. Time often passes until about the end of a lease, a reservation, a record
+// times, late or never. In others, most requests are for Throttled calls and permits with a rate,
+// costs are taken without waiting, and in some of them the server's clock is set back, and later
+// forward to the right time. Time often passes until about the end of a lease, a reservation, a record
 // or a TTL. A late duplicate arrives less than a minute after it was sent, because ended ids are
 // kept for so long. In a Cluster PUBLISH does not count each receiver.
 //
@@ -46,6 +48,8 @@
 //   - ended: no request is granted after it has ended.
 //   - record: no run begins before the end of a record, no record is replaced, and a replay is the
 //     record.
+//   - rate, order, idle: see the type rated. They read what the server grants, and no reply needs to
+//     arrive.
 //   - waits: at the end each waiter gets the key.
 //   - left: then the server keeps nothing.
 //
@@ -60,7 +64,8 @@
 //
 // # Limits
 //
-//   - The clock of the server never jumps back.
+//   - Only in schedules with rates the clock of the server is set. From then on, the first four
+//     invariants and that of records are not judged.
 //   - Processes have no fingerprints, and all clocks agree.
 //   - A late duplicate is dropped if 15 commands that may have added an ended id ran after it was
 //     sent: a key remembers 16 ids.

@@ -5,7 +5,7 @@ import "github.com/holdfast-go/holdfast/internal/backend"
 // useHold does one thing with a hold. After the lease has ended, the process can only end the hold.
 func (p *process) useHold() {
 	w, h, once := p.w, &p.hold, p.w.kind == backend.KindOnce
-	alone := !once && h.share.Limit == 0
+	alone := !once && h.share.Alone()
 	alive := p.holds()
 	if w.passes && alive && w.chance(25) {
 		p.transfer()

@@ -54,6 +54,8 @@ func (j *judge) compare(now int64, c *command, r, reply any, heard []rules.Notic
 		j.key, want = rules.Adopt(j.key, r, e)
 	case *backend.InterimRequest:
 		j.key, want, notices = rules.Interim(j.key, r, e)
+	case backend.Rate:
+		j.key = rules.Spend(j.key, r, e)
 	}
 	if j.off {
 		return
@@ -90,7 +92,8 @@ func (j *judge) grantedMany(now int64, kind backend.Kind, c *command, done bool)
 
 // inspected judges the state of the key.
 func (j *judge) inspected(now int64, kind backend.Kind, s backend.Status) {
-	_, want := rules.Inspect(j.key, kind, backend.NoRecord, rules.Env{Now: now})
+	var want backend.Status
+	j.key, want = rules.Inspect(j.key, kind, backend.NoRecord, rules.Env{Now: now}) // it corrects an end after the clock was set back
 	if !j.off && !reflect.DeepEqual(s, want) {
 		fail("state", "the key has another state: %s", differences(s, want))
 	}
@@ -108,7 +111,7 @@ func (j *judge) kept(now int64, hash string, ttls map[string]int64) {
 	for _, part := range [...]struct {
 		name wire.KeyName
 		ends int64
-	}{{wire.Hash, k.Expires}, {wire.Queue, k.QueueExpires}, {wire.Shares, k.SharesExpires}, {wire.Parked, k.ParkedExpires}, {wire.Triggers, k.TriggersExpires}} {
+	}{{wire.Hash, k.Expires}, {wire.Queue, k.QueueExpires}, {wire.Shares, k.SharesExpires}, {wire.Parked, k.ParkedExpires}, {wire.Triggers, k.TriggersExpires}, {wire.Flow, k.Flow.Expires}} {
 		ttl, stored := ttls[wire.Stored(hash, part.name)]
 		if stored {
 			n++
@@ -156,7 +159,7 @@ func (j *judge) has(now int64, id string) bool {
 // ends returns the times at which something ends on the server.
 func (j *judge) ends() []int64 {
 	k := &j.key
-	all := []int64{k.End, k.Expires, k.QueueExpires, k.ParkedExpires}
+	all := []int64{k.End, k.Expires, k.QueueExpires, k.ParkedExpires, k.Flow.Full, k.Flow.Expires}
 	for i := range k.Shares {
 		all = append(all, k.Shares[i].End)
 	}

@@ -115,6 +115,8 @@ func (p *process) notify(n *backend.Notification) {
 		p.hold.revoked = p.hold.revoked || p.state == holding && p.hold.id == n.Request
 	case n.Event == backend.EventTurn && p.req.id == n.Request:
 		p.req.signal = true
+	case n.Event == backend.EventCooling && p.req.id == n.Request && p.w.rates && p.state == waiting:
+		p.req.nextTry = min(p.req.nextTry, p.w.now+n.In.Microseconds())
 	}
 }
 
@@ -174,6 +176,10 @@ func (p *process) begin() {
 	if w.shares && w.chance(65) {
 		p.req.share = pick(w, []backend.Share{{Limit: backend.Unlimited, Weight: 1}, {Limit: 2, Weight: 1}, {Limit: 3, Weight: 1}, {Limit: 3, Weight: 2}, {Limit: 3, Weight: 3}})
 	}
+	if w.rates && w.chance(70) {
+		p.req.share = pick(w, []backend.Share{{}, {}, {Limit: 2, Weight: 1}, {Limit: 3, Weight: 2}})
+		p.req.share.Rate = w.withCost(1, 1, 1, 2, w.rated.rate.Burst+2)
+	}
 	p.state = requesting
 }
 
@@ -191,7 +197,10 @@ func (p *process) sendRequest() {
 	r.signal, p.state = false, awaiting
 	sent := p.w.now
 	c := command{op: acquire, id: r.id, locker: p.locker, lease: r.lease, retention: r.lease + p.w.abandonedFor(r.mode), mode: r.mode, queue: r.queue, share: r.share}
-	c.plain = r.share.Limit == 0 && !r.queued && !r.repeated && !r.unresolved
+	if r.share.Throttled() {
+		c.calls = 1 + p.w.rnd.IntN(4)
+	}
+	c.plain = r.share.Alone() && !r.queued && !r.repeated && !r.unresolved
 	c.many = c.plain && r.mode == exclusive && p.w.chance(50)
 	p.w.send(p, c, func(rep *reply) { p.replied(sent, rep) })
 }
@@ -222,8 +231,18 @@ func (p *process) replied(sent int64, rep *reply) {
 		p.cancel()
 	case backend.OutcomeEnded:
 		p.reissue()
+	case backend.OutcomeAdmitted:
+		r.queued, r.unresolved = false, false
+		p.cancel()
 	case backend.OutcomeBusy:
 		p.state, r.nextTry = waiting, now+max(shortPause, min(a.Remaining.Microseconds()+25_000, pollTime))
+		switch {
+		case r.share.Rate.N == 0:
+		case a.Place == 1:
+			r.nextTry = now + max(1000, min(a.Remaining.Microseconds(), pollTime))
+		case a.Place == 2:
+			r.nextTry = now + min(a.Remaining.Microseconds()+250_000, pollTime)
+		}
 	default:
 		p.cancel()
 	}

@@ -25,10 +25,11 @@ const (
 	unpark
 	adopt
 	interim
+	spend
 	ops
 )
 
-var opNames = [ops]string{"acquire", "renew", "release", "rotate", "withdraw", "complete", "revoke", "clear", "park", "unpark", "adopt", "interim"}
+var opNames = [ops]string{"acquire", "renew", "release", "rotate", "withdraw", "complete", "revoke", "clear", "park", "unpark", "adopt", "interim", "spend"}
 
 func (o op) String() string { return opNames[o] }
 
@@ -50,6 +51,7 @@ type command struct {
 	locker    string
 	mode      string
 	share     backend.Share
+	calls     int // acquire with a rate: how many calls of the process wait
 	lease     int64
 	retention int64 // acquire, renew, rotate: how long an abandoned hold is kept
 	keep      int64 // release, rotate, withdraw: how long the free key is kept; complete: the record; park: the entries
@@ -81,7 +83,7 @@ func (c *command) request(k *backend.Key) any {
 	case acquire:
 		return &backend.AcquireRequest{
 			Key: k, ID: c.id, Holder: "holder", Lease: micros(c.lease), Retention: micros(c.retention), AtMostOnce: c.mode == atMostOnce,
-			Queue: c.queue, First: c.plain, Share: c.share,
+			Queue: c.queue, First: c.plain, Share: c.share, Calls: c.calls,
 		}
 	case renew:
 		r := &backend.RenewRequest{Key: k, ID: c.id, Lease: micros(c.lease), Retention: micros(c.retention), Token: c.token, Share: c.share}
@@ -117,6 +119,8 @@ func (c *command) request(k *backend.Key) any {
 		return &backend.AdoptRequest{Key: k, From: c.from, ID: c.id, Holder: "adopter", Lease: micros(c.lease), Retention: micros(c.retention)}
 	case interim:
 		return &backend.InterimRequest{Key: k, ID: c.id, Attempt: c.attempt, Answer: []byte(c.record)}
+	case spend:
+		return c.share.Rate
 	default:
 		panic("schedule: unknown command")
 	}
@@ -141,7 +145,10 @@ func (p *protocol) encode(c *command, r any) wire.Command {
 	s := &wire.Sender{Locker: c.locker, Channels: channels, Single: !p.cluster}
 	switch r := r.(type) {
 	case *backend.AcquireRequest:
-		if r.Share.Limit > 0 {
+		switch {
+		case r.Share.Throttled():
+			return s.Throttle(r)
+		case !r.Share.Alone():
 			return s.AcquireShare(r)
 		}
 		return s.Acquire(r, r.First, new(wire.Room))
@@ -172,6 +179,8 @@ func (p *protocol) encode(c *command, r any) wire.Command {
 		return s.Adopt(r)
 	case *backend.InterimRequest:
 		return s.Interim(r)
+	case backend.Rate:
+		return s.Spend(&p.key, r)
 	default:
 		panic("schedule: unknown request")
 	}

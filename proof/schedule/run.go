@@ -81,6 +81,13 @@ func (w *world) step() {
 		p := pick(w, w.procs)
 		p.listening = !p.listening
 		w.trace("P%d listens: %v", p.n, p.listening)
+		if !p.listening {
+			w.rated.deaf(p.locker)
+		}
+	case w.jumps && x < 380:
+		w.setClock()
+	case w.rates && x < 390:
+		pick(w, w.procs).spend()
 	case w.parks && x < 550:
 		pick(w, w.procs).parkOrUnpark()
 	default:
@@ -118,7 +125,7 @@ func (w *world) ends() (all []int64) {
 		}
 	}
 	for _, t := range w.judge.ends() {
-		add(t)
+		add(t - w.skew)
 	}
 	for _, p := range w.procs {
 		add(p.req.nextTry)

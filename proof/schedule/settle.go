@@ -11,16 +11,25 @@ func (w *world) settle() {
 	for _, p := range w.procs {
 		p.quits, p.listening = true, true
 	}
-	for limit := w.now + settling; w.serve(); {
+	for limit := max(w.now, w.rated.full) + w.settling(); w.serve(); {
 		if w.now > limit {
 			fail("waits", "a process does not get the key")
 		}
 	}
 	w.look()
 	w.now += 73*3600e6 + w.keep
-	for name := range w.p.server.Keys(w.now) {
+	for name := range w.p.server.Keys(w.server()) {
 		fail("left", "%s is left", name)
 	}
+}
+
+// settling returns the time in which each waiter begins once no fault occurs. With rates each of them
+// waits for the costs before it.
+func (w *world) settling() int64 {
+	if w.rates {
+		return 3 * settling
+	}
+	return settling
 }
 
 // serve lets each process act until it waits, and advances the clock until the first of them acts

@@ -68,6 +68,9 @@ func (c *command) String() string {
 	if c.share.Limit > 0 {
 		s = append(s, fmt.Sprintf("weight %d of %d", c.share.Weight, c.share.Limit))
 	}
+	if r := c.share.Rate; r.N > 0 {
+		s = append(s, fmt.Sprintf("%d calls, rate %d in %v, burst %d, cost %d", c.calls, r.N, r.Per, r.Burst, r.Cost))
+	}
 	switch {
 	case c.op == acquire && c.mode != exclusive:
 		s = append(s, c.mode)
@@ -83,8 +86,13 @@ func (c *command) String() string {
 func text(o op, value any) string {
 	switch v := value.(type) {
 	case backend.AcquireReply:
-		s := [...]string{"busy", "granted", "done", "mismatch", "abandoned", "ended"}[v.Outcome]
-		if v.Outcome == backend.OutcomeGranted {
+		s := [...]string{"busy", "granted", "done", "mismatch", "abandoned", "ended", "admitted"}[v.Outcome]
+		switch {
+		case v.Outcome == backend.OutcomeAdmitted:
+			s += fmt.Sprintf(" %d", v.Calls)
+		case v.Exact:
+			s += fmt.Sprintf(", turn in %v, place %d", v.Remaining, v.Place)
+		case v.Outcome == backend.OutcomeGranted:
 			s += fmt.Sprintf(" token %d abandoned %v parked %v", v.Token, v.Abandoned, v.Parked)
 		}
 		return s

@@ -25,11 +25,14 @@ type world struct {
 	rnd    *rand.Rand
 	p      protocol
 	now    int64
+	skew   int64 // of the server's clock
 	calm   bool // no command is lost or late
 	lossy  bool // notifications get lost
 	parks  bool // processes park and unpark
 	shares bool // processes also request shares
 	passes bool // processes hand holds to others
+	rates  bool // processes also send calls with a rate
+	jumps  bool // the server's clock is set back
 
 	tickets []ticket // that may be delivered once more
 
@@ -42,6 +45,7 @@ type world struct {
 	heard      []rules.Notice // notifications of the command that runs, which a process may receive
 	judge      judge
 	invariants invariants
+	rated      rated
 	commands   int // that the server has run
 	finished   int // of them, those that may have added an ended id
 	made       int // ids
@@ -67,6 +71,7 @@ func newWorld(s Server, seed uint64, of parts) *world {
 	w.lossy = w.chance(40)
 	w.parks, w.passes = seed%5 > 2, seed%5 == 2
 	w.shares = seed%5 == 1 && w.kind == backend.KindExclusive
+	w.rates = seed%5 == 0 && w.kind == backend.KindExclusive
 	w.abandoned = pick(w, []int64{120e6, 86400e6})
 	if w.keep = backend.FreeTTL.Microseconds(); w.kind == backend.KindOnce {
 		w.keep = pick(w, []int64{1e6, 45e6, 60e6, 150e6})
@@ -81,9 +86,17 @@ func newWorld(s Server, seed uint64, of parts) *world {
 		w.procs = append(w.procs, p)
 	}
 	w.invariants.procs = w.procs
+	if w.rates {
+		w.jumps = w.chance(25)
+		w.rated = rated{w: w, rate: pick(w, rates), ends: map[string]int64{}, queue: map[string]*queued{}}
+		w.trace("the rate is %d in %v, burst %d", w.rated.rate.N, w.rated.rate.Per, w.rated.rate.Burst)
+	}
 	w.trace("%v, %d processes, cluster %v, keep %v, abandoned for %v", w.kindName(), len(w.procs), cluster, micros(w.keep), micros(w.abandoned))
 	return w
 }
+
+// server returns the time of the server's clock.
+func (w *world) server() int64 { return w.now + w.skew }
 
 func (w *world) kindName() string {
 	if w.kind == backend.KindOnce {
@@ -164,9 +177,9 @@ func (w *world) run(c *command, how string) *reply {
 	var err error
 	if c.many {
 		var done bool
-		value, done, err = w.p.grantMany(w.now, c, r)
+		value, done, err = w.p.grantMany(w.server(), c, r)
 		if err == nil {
-			w.judge.grantedMany(w.now, w.kind, c, done)
+			w.judge.grantedMany(w.server(), w.kind, c, done)
 		}
 		if err == nil && !done {
 			w.trace("%sgrant_many of %v %s -> nothing", how, c.op, c)
@@ -178,7 +191,7 @@ func (w *world) run(c *command, how string) *reply {
 			return w.run(&own, how)
 		}
 	} else {
-		value, err = w.p.send(w.now, c, r)
+		value, err = w.p.send(w.server(), c, r)
 	}
 	if err != nil {
 		fail("error", "%v of %s: %v", c.op, c.id, err)
@@ -193,28 +206,36 @@ func (w *world) run(c *command, how string) *reply {
 	for i := range w.heard {
 		if n := &w.heard[i]; n.Event == backend.EventTurn {
 			w.invariants.turn(n.Request)
+			w.rated.turn(n.Request)
 		}
 	}
 	w.invariants.replied(w.now, c, value)
-	w.judge.compare(w.now, c, r, value, w.heard)
-	if w.judge.kept(w.now, w.p.key.Stored[0], w.p.server.Keys(w.now)); w.rnd.IntN(8) == 0 {
+	w.judge.compare(w.server(), c, r, value, w.heard)
+	if w.rates {
+		w.rated.ran(w.now, c, value)
+	}
+	if w.judge.kept(w.server(), w.p.key.Stored[0], w.p.server.Keys(w.server())); w.rnd.IntN(8) == 0 {
 		w.look()
 	}
 	return &reply{value: value}
 }
 
-// look judges the state of the key.
-func (w *world) look() {
-	s, err := w.p.inspect(w.now)
+// look judges the state of the key, and returns it.
+func (w *world) look() backend.Status {
+	s, err := w.p.inspect(w.server())
 	if err != nil {
 		fail("error", "inspect: %v", err)
 	}
-	w.judge.inspected(w.now, w.kind, s)
-	w.judge.kept(w.now, w.p.key.Stored[0], w.p.server.Keys(w.now))
+	w.judge.inspected(w.server(), w.kind, s)
+	w.judge.kept(w.server(), w.p.key.Stored[0], w.p.server.Keys(w.server()))
+	return s
 }
 
 // checkHolders judges the processes that hold the key by their own clocks.
 func (w *world) checkHolders() {
+	if w.invariants.off {
+		return
+	}
 	w.invariants.holders()
 	for _, p := range w.procs {
 		if p.holds() && !w.judge.off && !w.judge.has(w.now, p.hold.id) {
