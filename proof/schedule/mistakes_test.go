@@ -43,7 +43,7 @@ var mistakes = []struct {
 	{"a hold of a group has no TTL", "grant_many", "terms, 'PX', retention_ms, 'NX'", "terms, 'NX'", ""},
 	{"a group does not report that a key is held", "grant_many", "if not set or set.err then", "if false then", "holder"},
 	{"a group does not report that a hold is not its own", "grant_many", "if value ~= 1 then", "if false then", ""},
-	{"a clean release frees the next holder's tokens", "release", "if now > tonumber(token) and now > (tonumber(first) or math.huge) then", "if true then", "token"},
+	{"a clean release frees the next holder's tokens", "release", "if now > tonumber(token) and now > (tonumber(first) or math.huge) and (not pause or pause_of(hash, pause, now) == 0) then", "if true then", "token"},
 	{"a clean release forgets ended ids", "release", "repeated ~= '1' and not ended and", "", ""},
 	{"a clean release forgets the queue", "release", "and call('ZCARD', queue) == 0 then -- planted:parked-remembered", "then", ""},
 	{"an unfolded hold has no TTL", "acquire", "if left >= 0 then redis.call('PEXPIRE', key, left + 1) end", "", "record"},
@@ -63,7 +63,7 @@ var mistakes = []struct {
 	{"an abandoned hold is released", "release", "call('HSET', hash, 'a', '1')", "", ""},
 	{"a dead waiter counts as notified", "release", "> 0 or not peers.counts_all", ">= 0", ""},
 	{"the queue outlives the hash", "release", "outlive(hash, math.ceil(reservation / 1000) + minute_ms) -- planted", "-- planted", ""},
-	{"the queue outlives the hash of a cleared key", "clear", "outlive(hash, math.ceil(reservation / 1000) + minute_ms) -- as in reserve", "", ""},
+	{"the queue outlives the hash of a cleared key", "clear", "outlive(hash, math.ceil(math.max(reservation, k.paused - k.now) / 1000) + minute_ms) -- as in reserve", "", ""},
 	{
 		"an ended id is remembered for as long as the hash lives", "leave", "outlive(hash, minute_ms) -- planted:remembered-for-a-minute",
 		"if call('PTTL', hash) < 0 then call('PEXPIRE', hash, minute_ms) end", "",

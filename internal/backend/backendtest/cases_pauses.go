@@ -52,8 +52,10 @@ func pauses() []rule {
 			s.b.hold(&s.job, limited(3, 1))
 		}),
 		fast("the later end of two pauses counts", func(s *scene) {
+			r, g := s.a.hold(&s.job)
 			s.a.pause(&s.job, time.Minute)
 			s.a.pause(&s.job, time.Second)
+			s.a.end(r, g.Token)
 			s.paused(s.b.acquire(backend.OutcomeBusy, request(&s.job)), time.Minute)
 			s.a.pause(&s.job, 2*time.Minute)
 			s.paused(s.b.acquire(backend.OutcomeBusy, request(&s.job)), 2*time.Minute)
@@ -82,6 +84,26 @@ func pauses() []rule {
 
 func endsOfPauses() []rule {
 	return []rule{
+		fast("a release during a pause tells the first waiter when it ends", func(s *scene) {
+			s.b.listen()
+			r, g := s.a.hold(&s.job)
+			w := request(&s.job, queued)
+			s.b.acquire(backend.OutcomeBusy, w)
+			s.a.pause(&s.job, time.Minute)
+			s.a.end(r, g.Token)
+			s.b.getsCooling(w, time.Minute)
+			s.state(&s.job, backend.StateCooling)
+		}),
+		fast("the end of a share grants no other one during a pause", func(s *scene) {
+			s.b.listen()
+			r, _ := s.a.hold(&s.job, limited(2, 1))
+			s.a.hold(&s.job, limited(2, 1))
+			s.b.acquire(backend.OutcomeBusy, request(&s.job, limited(2, 1), queued))
+			s.a.pause(&s.job, time.Minute)
+			s.a.endShare(r)
+			s.b.getsNothing()
+			s.weights(&s.job, 1)
+		}),
 		fast("the end of a pause gives the key to the first waiter", func(s *scene) {
 			s.b.listen()
 			s.a.pause(&s.job, time.Minute)

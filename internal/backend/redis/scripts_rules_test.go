@@ -1,6 +1,7 @@
 package redis_test
 
 import (
+	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
@@ -131,6 +132,12 @@ func TestScriptClock(t *testing.T) {
 		b.wantReply(inspect, "h", "who "+me, 0, span(lease), rel(19*time.Hour), 1, 0, 1, 0, 0, span(standing), mine, 0, "", nil, 0, "", 0, span(lease))
 		b.wantReply(renew(me), 1)
 		b.like(states()["mine"].with(far).with(fields{"x": rel(lease)}))
+
+		b.set(states()["free"].with(fields{"y": fmt.Sprint(b.now()+(20*time.Hour).Microseconds(), " ", time.Minute.Microseconds(), " 429")}))
+		b.run(acquire(me, mine, "exclusive", "", 0))
+		if ends, _ := strconv.ParseInt(strings.Split(b.hash()["y"], " ")[0], 10, 64); ends > b.now()+time.Minute.Microseconds() || ends < b.now()+(time.Minute-10*time.Second).Microseconds() {
+			b.Errorf("the pause is %q at %d", b.hash()["y"], b.now())
+		}
 
 		b.set(states()["other's turn"].with(fields{"x": rel(20 * time.Hour)}))
 		b.wantReply(acquire(me, mine, "exclusive", "", 0), 0, span(window), 0, "", 0, "")
