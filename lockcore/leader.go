@@ -44,6 +44,7 @@ func (c *call) lead(req *request) (*hold, *Record, error) {
 			req.nextTry = sent.Add(minPause)
 		case v.admitted != nil:
 			req.queued, req.unresolved = false, false
+			//planted:admitted-request-ends
 			req.discard() // if a duplicate may arrive, it must not enter the remote queue
 			c.owned.request, c.admitted = nil, &v.admitted.admitted
 			c.queue.admit(c, v.admitted.calls-1)
@@ -138,6 +139,7 @@ func (c *call) onBusy(req *request, sent time.Time, v acquired) error {
 	req.acceptLocalSignals()
 	c.queue.recordReply(req, sent, v, nil)
 	s := c.queue.snapshot()
+	//planted:late-turn
 	late := v.busy.Exact && c.terms.Wait != Forever && v.busy.Remaining > c.maxWait()-c.waited()
 	if c.terms.Wait == NoWait || c.waited() >= c.terms.Wait || late || c.interim != nil && len(v.interim) > 0 {
 		c.see(s.queued + v.busy.Queue)

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/event"
+	"github.com/holdfast-go/holdfast/internal/lockworld"
+	"github.com/holdfast-go/holdfast/internal/redistest/faulty"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -281,7 +283,7 @@ func TestLimitWithRate(t *testing.T) {
 				running++
 				most = max(most, running)
 				mu.Unlock()
-				time.Sleep(time.Duration(i%4) * 40 * time.Millisecond)
+				time.Sleep(time.Duration(1+i%4*40) * time.Millisecond) // a share without a rate is handed on for 5 ms
 				mu.Lock()
 				running--
 				mu.Unlock()
@@ -296,6 +298,36 @@ func TestLimitWithRate(t *testing.T) {
 		}
 		if took := time.Since(start); took > 4*time.Second {
 			t.Errorf("60 calls took %v", took)
+		}
+	})
+}
+
+// A command of a call arrives after the call has repeated it and was admitted. It takes nothing.
+// Shows: V2
+func TestThrottleLateDuplicate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l, faults, _ := w.Locker(lockcore.Options{})
+		other, _, _ := w.Locker(lockcore.Options{})
+		two, now := lockcore.Rate{N: 1, Per: time.Hour, Burst: 2}, lockcore.ThrottleOptions{Wait: lockcore.NoWait}
+		_, err := l.Throttle(t.Context(), "warm", two, now)
+		lockworld.OK(t, err)
+		late := faults.Hold(faulty.Script("throttle"))
+		_, err = l.Throttle(t.Context(), "k", two, lockcore.ThrottleOptions{Wait: time.Minute})
+		lockworld.OK(t, err)
+		if !lockworld.Struck(late) {
+			t.Fatal("no command was late")
+		}
+		time.Sleep(5 * time.Second) // until the request is withdrawn
+		late.Deliver()
+		<-late.Replied()
+		a, err := other.Throttle(t.Context(), "k", two, now)
+		if err != nil || a.Rest != 0 {
+			t.Errorf("the second call: %+v, %v", a, err)
+		}
+		h, err := other.Inspect(t.Context(), event.KindExclusive, "k")
+		if err != nil || h.Queue != 0 {
+			t.Errorf("%d requests are in the queue, %v", h.Queue, err)
 		}
 	})
 }

@@ -70,7 +70,7 @@ func scripts() []mistake {
 		},
 		{
 			name: "dead-head-of-line", what: "A release reserves the key for the first waiter although its process has ended, and so does every later release.",
-			edits: []edit{{"waiter-lives", value("($) or true")}},
+			edits: []edit{{"waiter-lives", after("lives = true")}},
 			pkg:   "lockcore", test: "TestPeer_redissonDeadWaiterAtTheHead",
 		},
 		{

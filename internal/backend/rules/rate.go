@@ -46,7 +46,7 @@ func refill(cost int, r backend.Rate) Span { return Span(math.Ceil(float64(cost)
 // the clock.
 func (k *Key) due(r backend.Rate, now Instant) Instant {
 	if k.Flow.Full-now > k.Flow.Ahead { //planted:rules-rate-clock
-		k.Flow.Full = now + k.Flow.Ahead
+		k.Flow.Full = now + k.Flow.Ahead //planted:rules-rate-clock-written
 	}
 	return dueOf(k.Flow.Full, r)
 }
@@ -102,7 +102,7 @@ func throttle(k Key, r *backend.AcquireRequest, e Env) (Key, backend.AcquireRepl
 	room := float64(e.Now-max(k.Flow.Full, e.Now)) + float64(float64(rate.Burst-min(rate.Cost, rate.Burst))*interval(rate))
 	reply := backend.AcquireReply{Outcome: backend.OutcomeAdmitted, Parked: k.ParkingLocker != ""}
 	reply.Calls = min(max(r.Calls, 1), int(math.Floor(room/float64(float64(rate.Cost)*interval(rate))))+1)
-	reply.Rest, reply.Reset = k.spend(rate, reply.Calls, e.Now)
+	reply.Rest, reply.Reset = k.spend(rate, reply.Calls, e.Now) //planted:rules-rate-batch
 	return k, reply, append(notices, k.serveRated("", e)...)
 }
 
@@ -113,7 +113,7 @@ func (k *Key) serveRated(asker string, e Env) []Notice {
 	if len(k.Queue) == 0 || k.live(e.Now) && k.State != Shared {
 		return nil
 	}
-	if k.State != Shared {
+	if k.State != Shared { //planted:rules-rate-behind-expired
 		if k.State == Held {
 			k.Abandoned, k.Used = true, k.greatestToken() // it may have used all its tokens
 		}
@@ -147,7 +147,7 @@ func busyRated(k Key, r *backend.AcquireRequest, e Env) (Key, backend.AcquireRep
 		if isWaiter(e.Locker, r.ID)(w) {
 			break
 		}
-		if w.Share.Rate.N > 0 {
+		if w.Share.Rate.N > 0 { //planted:rules-rate-costs-before
 			full += refill(w.Share.Rate.Cost, w.Share.Rate)
 		}
 	}
@@ -174,7 +174,7 @@ func (k *Key) serveHead(first Waiter, asker, freed string, e Env) (notices []Not
 		k.leaveQueue(first.Locker, first.Request)
 		return nil, true
 	}
-	due := k.due(first.Share.Rate, e.Now)
+	due := k.due(first.Share.Rate, e.Now) //planted:rules-rate-told
 	if first.Share.Limit > 0 && !k.fits(first.Share) || due > e.Now && !isNew && freed == "" {
 		return nil, false
 	}

@@ -146,7 +146,7 @@ func busy(k Key, r *backend.AcquireRequest, e Env, differs bool) (Key, backend.A
 	if r.Queue {
 		k.enterQueue(r.ID, r.Share, e)
 	}
-	if k.Flow.Head == r.ID {
+	if k.Flow.Head == r.ID { //planted:rules-rate-seen-again
 		k.Flow.see(r.ID, e.Now)
 	}
 	if !k.live(e.Now) || k.State == Cooling {

@@ -97,7 +97,7 @@ if opens then -- an operator may have deleted the hash of a phase, and not the s
 end
 local waits = call('ZCARD', queue) > 0 -- before the writes of the grant: a queue of another type ends the script here
 local rest, reset
-if interval and not own then
+if interval and not own then -- planted:rate-permit-once
   if not k.full then load_flow(flow, k) end
   rest, reset = spend(flow, k, 1, interval, burst, cost)
 end

@@ -24,7 +24,7 @@ local interval, burst, cost = rate_of(text)
 -- Admits as many of the calls as the bucket has the cost for.
 local function admit_calls(k, parked)
   local room = k.now - math.max(k.full, k.now) + (burst - math.min(cost, burst)) * interval
-  local count = math.min(calls, math.floor(room / (cost * interval)) + 1)
+  local count = math.min(calls, math.floor(room / (cost * interval)) + 1) -- planted:rate-batch
   local rest, reset = spend(flow, k, count, interval, burst, cost)
   return {6, count, rest, reset, parked and 1 or 0}
 end
@@ -76,7 +76,7 @@ if taken then
   return {0, k.ends - k.now, 0, '', waiting, '', '', '', 0, k.state == cooling and place(queue, member) or nil}
 end
 call('ZREM', queue, member)
-if call('ZCARD', queue) > 0 then calls = 1 end -- other processes wait
+if call('ZCARD', queue) > 0 then calls = 1 end -- planted:rate-takes-turns
 local reply = admit_calls(k, k.parking_locker)
 serve_rated(key, k, '', reservation, peers) -- tells the next request
 return reply

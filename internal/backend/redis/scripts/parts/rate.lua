@@ -49,7 +49,7 @@ local function refill(cost, interval) return math.ceil(cost * interval) end -- p
 local function due(flow, k, interval, burst, cost)
   if k.full - k.now > k.ahead then -- planted:rate-clock
     k.full = k.now + k.ahead
-    call('HSET', flow, 'b', string.format('%.0f %.0f', k.full, k.ahead))
+    call('HSET', flow, 'b', string.format('%.0f %.0f', k.full, k.ahead)) -- planted:rate-clock-written
   end
   return due_of(k.full, interval, burst, cost)
 end
@@ -61,7 +61,7 @@ local function spend(flow, k, calls, interval, burst, cost)
   k.full = math.min(math.max(k.full, k.now) + refill(cost * calls, interval), k.now + max_ahead) -- planted:rate-spent
   k.ahead = k.full - k.now
   call('HSET', flow, 'b', string.format('%.0f %.0f', k.full, k.ahead))
-  keep_flow(flow, math.ceil(k.ahead / 1000) + 1)
+  keep_flow(flow, math.ceil(k.ahead / 1000) + 1) -- planted:rate-ttl
   local rest = math.max(math.floor(burst - k.ahead / interval), 0)
   return rest, math.max(math.ceil(k.ahead - (burst - rest - 1) * interval), 0)
 end
@@ -77,7 +77,7 @@ end
 -- decide its turn, so it may have to wait for long.
 local function see_again(key, k, id)
   if not k.full and load_flow(key.flow, k) then return end -- the request reports the field when the rate decides
-  if k.rated_head == id then see_head(key.flow, k, id) end
+  if k.rated_head == id then see_head(key.flow, k, id) end -- planted:rate-seen-again
 end
 
 -- Returns the busy reply to a request with a rate whose turn the rate decides.
@@ -90,7 +90,7 @@ local function busy_rated(key, k, id, member, interval, burst, cost)
   for _, other in ipairs(first) do
     if other == member then break end
     local other_interval, _, other_cost = rate_of(other)
-    if other_interval then full = full + refill(other_cost, other_interval) end
+    if other_interval then full = full + refill(other_cost, other_interval) end -- planted:rate-costs-before
   end
   local left = math.max(due_of(full, interval, burst, cost) - k.now, 0)
   return {0, left, 0, '', waiting, '', '', '', 0, in_turn and 1 or 2, 1}

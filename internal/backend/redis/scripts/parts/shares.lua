@@ -169,11 +169,11 @@ local function serve_head(key, k, first, locker, text, asker, peers)
   end
   local new = k.rated_head ~= id
   if new or k.rated_seen > k.now then see_head(flow, k, id) end -- in the last case the clock was set back
-  if k.now - k.rated_seen > head_silent then
+  if k.now - k.rated_seen > head_silent then -- planted:rate-silent-head
     call('ZREM', key.queue, first)
     return 0, true
   end
-  local at = due(flow, k, rate_of(text))
+  local at = due(flow, k, rate_of(text)) -- planted:rate-told
   if limit > 0 and k.weights + weight > limit or at > k.now and not new and not k.freed then return 0, false end
   if not notify(peers, locker, 'c' .. id .. string.format('%.0f', math.max(at - k.now, 0))) then -- planted:rate-dead-head
     call('ZREM', key.queue, first)
@@ -232,7 +232,7 @@ end
 -- with a rate takes the key from none of them.
 local function serve_rated(key, k, asker, reservation, peers)
   if k.live and k.state ~= shared or call('ZCARD', key.queue) == 0 then return end
-  if k.state ~= '' and k.state ~= shared then
+  if k.state ~= '' and k.state ~= shared then -- planted:rate-behind-expired
     local died = k.state == held
     close_phase(key, k)
     if died then
