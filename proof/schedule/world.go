@@ -26,13 +26,13 @@ type world struct {
 	p      protocol
 	now    int64
 	skew   int64 // of the server's clock
-	calm   bool // no command is lost or late
-	lossy  bool // notifications get lost
-	parks  bool // processes park and unpark
-	shares bool // processes also request shares
-	passes bool // processes hand holds to others
-	rates  bool // processes also send calls with a rate
-	jumps  bool // the server's clock is set back
+	calm   bool  // no command is lost or late
+	lossy  bool  // notifications get lost
+	parks  bool  // processes park and unpark
+	shares bool  // processes also request shares
+	passes bool  // processes hand holds to others
+	rates  bool  // processes also send calls with a rate
+	jumps  bool  // the server's clock is set back
 
 	tickets []ticket // that may be delivered once more
 

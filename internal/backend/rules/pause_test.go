@@ -10,6 +10,7 @@ import (
 
 // After the clock was set back, a pause lasts at most as long as it was meant to, and its end does not
 // move with the clock.
+// Shows: V6
 func TestPauseClock(t *testing.T) {
 	minute := time.Minute.Microseconds()
 	k := rules.Key{Paused: 100 * minute, PauseLength: minute, PauseReason: "429", Expires: 200 * minute}
