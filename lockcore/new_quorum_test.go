@@ -183,8 +183,9 @@ func TestQuorumMinHold(t *testing.T) {
 		l := s.locker(t, lockcore.Options{})
 		le, err := l.Acquire(t.Context(), "k", lockcore.Terms{MinHold: time.Hour})
 		ok(t, err)
+		time.Sleep(time.Second) // until all servers have granted it: a release cools no key that the server has not granted
 		ok(t, le.Release(t.Context()))
-		time.Sleep(time.Second) // until all servers have it
+		time.Sleep(time.Second) // until all servers have the cooldown
 		for _, m := range s[:2] {
 			if _, err := l.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Second}); !errors.Is(err, lockcore.ErrNotRun) {
 				t.Errorf("within MinHold: %v", err)
