@@ -15,6 +15,11 @@ func rules() []mistake {
 			pkg:   pkg, test: test,
 		},
 		{
+			name: "rules-renewal-of-earlier-hold", what: "By the rules, a late renewal of an earlier hold sets its smaller token.",
+			edits: []edit{{"rules-renewal-of-latest-hold", operandAlways(1)}},
+			pkg:   pkg, test: "TestConformance",
+		},
+		{
 			name: "rules-renewal-revives", what: "By the rules, a renewal revives an expired lease.",
 			edits: []edit{{"rules-live-lease", never()}},
 			pkg:   pkg, test: test,

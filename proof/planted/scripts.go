@@ -39,6 +39,11 @@ func scripts() []mistake {
 			pkg:   "lockcore", test: "TestRenewUnreadable",
 		},
 		{
+			name: "renewal-of-earlier-hold", what: "A late renewal of an earlier hold sets its smaller token.",
+			edits: []edit{{"renewal-of-latest-hold", operandAlways(1)}},
+			pkg:   "internal/backend/backendtest", test: "TestMiniredis",
+		},
+		{
 			name: "renewal-shortens", what: "A renewal shortens a lease that was extended.",
 			edits: []edit{{"renewal-never-shortens", always()}},
 			pkg:   "internal/backend/redis", test: "TestScriptExtend",

@@ -195,6 +195,22 @@ func renewals() []rule {
 			st := s.inspect(&s.job)
 			s.check(st.Token == renew.Token && st.Holder == renew.Holder, "the state is %+v", st)
 		}),
+		fast("a renewal of an earlier hold changes neither token nor holder", func(s *scene) {
+			for _, edit := range [][]func(*backend.AcquireRequest){nil, {queued}} { // a plain hold, and one with a queue
+				r, g := s.a.hold(&s.job, edit...)
+				if edit != nil {
+					s.b.acquire(backend.OutcomeBusy, request(&s.job, queued))
+				}
+				renew := renewal(r, long)
+				renew.Token, renew.Holder = g.Token+used, "the later one"
+				s.a.renew(backend.VerdictKept, renew)
+				renew.Token, renew.Holder = g.Token+1, "the earlier one"
+				s.a.renew(backend.VerdictKept, renew)
+				st := s.inspect(&s.job)
+				s.check(st.Token == g.Token+used && st.Holder == "the later one", "the state is %+v", st)
+				s.a.end(r, g.Token+used)
+			}
+		}),
 		fast("each lease of a batch has its own verdict", func(s *scene) {
 			one, g := s.a.hold(&s.job)
 			two, _ := s.a.hold(&s.claim)

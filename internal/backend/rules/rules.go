@@ -209,7 +209,8 @@ func Renew(k Key, r *backend.RenewRequest, e Env) (Key, backend.Verdict) {
 	if k.extend(micros(r.Lease), e.Now); r.Lease > 0 {
 		k.Length = k.End - e.Now // length before the end is always the last renewal, see ForceClear
 	}
-	if r.Token != 0 { // the key was handed off
+	if r.Token != 0 && r.Token >= k.Token { //planted:rules-renewal-of-latest-hold
+		// The key was handed off, and this is not a late copy for an earlier hold.
 		k.Token, k.Holder = r.Token, r.Holder
 	}
 	return k, backend.VerdictKept

@@ -15,7 +15,7 @@ local function renew_plain(key, p, lease, retention_ms, handed_off)
   if ends <= now then return 0 end
   if now + lease > ends then ends, length = now + lease, lease elseif lease > 0 then length = ends - now end -- as below
   local next_token, next_holder = string.match(handed_off, '^(%d+) (.*)$')
-  if next_token then token, holder = next_token, next_holder end
+  if next_token and tonumber(next_token) >= tonumber(token) then token, holder = next_token, next_holder end -- as below
   local form, fingerprint = 'h', p.g or ''
   if p.n then form, holder = 'o', #fingerprint .. ' ' .. fingerprint .. holder end
   call('PEXPIRE', key, retention_ms) -- first, see below
@@ -42,7 +42,8 @@ local function renew(key, grant_id, lease, retention_ms, handed_off)
   if lease > 0 and now + lease <= ends then call('HSET', key, 'd', ends - now) end -- planted:renewal-always-seen
   if handed_off ~= '' then
     local token, holder = string.match(handed_off, '^(%d+) (.*)$')
-    if token then call('HSET', key, 't', token, 'm', holder) end
+    -- A renewal may arrive after that of a later hold, or after a raise to a greater token.
+    if token and tonumber(token) >= (tonumber(call('HGET', key, 't') or 0) or 0) then call('HSET', key, 't', token, 'm', holder) end -- planted:renewal-of-latest-hold
   end
   return 1
 end
