@@ -31,12 +31,13 @@ type run struct {
 	scenario
 	control *redistest.Control
 	servers
-	task    task          // of all workers
-	journal *os.File      // to which the workers write
-	whole   chan struct{} // closed when all of it has been read
-	slots   []*slot
-	names   int
-	moved   int // keys of slots of a cluster
+	task     task          // of all workers
+	journal  *os.File      // to which the workers write
+	whole    chan struct{} // closed when all of it has been read
+	slots    []*slot
+	counting *counting // of load.Rates
+	names    int
+	moved    int // keys of slots of a cluster
 
 	lockersOnce sync.Once
 	lockers     []*lockcore.Locker // of the test

@@ -56,6 +56,9 @@ func scenarios() []scenario {
 			},
 		},
 
+		// Processes share a rate, and are killed: no Per has too many calls, and nearly all slots are used.
+		rates(*runFor),
+
 		// Another process gets the key of a killed worker within its lease and 250 ms, whatever the
 		// point. A once key runs once more for each takeover, and all calls get the same record.
 		{

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,6 +41,7 @@ type task struct {
 	Wait     time.Duration
 	NoGroups bool
 	Load     load
+	Counter  string // address of the counting server
 }
 
 // load is the number of goroutines that make each kind of call.
@@ -51,6 +53,7 @@ type load struct {
 	Shares int    // shared, limited and exclusive holds of a few keys
 	Once   int    // runs of once keys
 	Calm   bool   // the calls of Any all have the same terms, and pauses between them
+	Rates  int    // calls with a rate, which a server of the test counts
 	Listen string // not "": HTTP requests for once keys arrive here
 	Queue  string // not "": address of asynq's Redis, whose tasks run under Latest
 }
@@ -70,6 +73,7 @@ type worker struct {
 	clients []redis.UniversalClient
 	locks   *lockcore.Locker
 	ids     atomic.Int64
+	counter net.Conn        // to the counting server
 	over    context.Context //nolint:containedctx // ends when no more calls are to begin
 
 	mu     sync.Mutex
@@ -96,6 +100,12 @@ func work(t task, in *bufio.Scanner) (err error) {
 		w.hear(in)
 	}()
 	context.AfterFunc(over, func() { time.AfterFunc(stuck, func() { cancel(errStuck) }) })
+	if t.Counter != "" {
+		if w.counter, err = (&net.Dialer{}).DialContext(over, "tcp", t.Counter); err != nil {
+			return err
+		}
+		defer w.counter.Close()
+	}
 	w.write(line{Op: opReady})
 	w.call(calls)
 	<-heard
@@ -132,6 +142,7 @@ func (w *worker) call(calls context.Context) {
 		}},
 		{w.Load.Fresh, w.fresh},
 		{w.Load.Shares, w.share},
+		{w.Load.Rates, w.throttled},
 		{w.Load.Once, w.once},
 	} {
 		for range kind.n {
