@@ -85,7 +85,7 @@ func readLines(in io.Reader) <-chan string {
 
 func newTask(j job, sent *wire.Counter) (task, error) {
 	p := j.Point
-	s := setup{addr: j.Addr, cluster: j.Nodes, dial: far(sent.Dial, p.Trip), lease: p.Lease, limit: p.Limit, failFast: j.Library == failFastName}
+	s := setup{addr: j.Addr, cluster: j.Nodes, dial: far(sent.Dial, p.Trip), lease: p.Lease, limit: p.Limit, rate: p.Rate, failFast: j.Library == failFastName}
 	if p.Masters > 0 {
 		s.cluster, s.masters = nil, j.Nodes
 	}

@@ -6,6 +6,7 @@ replace github.com/holdfast-go/holdfast => ../
 
 require (
 	github.com/bsm/redislock v0.10.0
+	github.com/go-redis/redis_rate/v10 v10.0.1
 	github.com/go-redsync/redsync/v4 v4.18.1
 	github.com/hibiken/asynq v0.26.0
 	github.com/holdfast-go/holdfast v0.0.0-00010101000000-000000000000

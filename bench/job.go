@@ -69,6 +69,9 @@ const (
 	ofPossible = "of the possible" // the part of the time in which the places of a key were taken
 	leastShare = "smallest share"  // operations of the process with the fewest, divided by the mean
 
+	perQueue = "p99 ÷ queue/rate" // the longest wait in turn: the goroutines, divided by the rate
+	ofRate   = "of the rate"      // the part of the rate that was used
+
 	tripsPerGrant = "round trips/grant" // median time between two grants, divided by the time of a round trip
 
 	goroutinesPerLease = "goroutines/lease"

@@ -5,6 +5,8 @@ import (
 	"net"
 	"strings"
 	"time"
+
+	"github.com/holdfast-go/holdfast/lockcore"
 )
 
 // locker is a library in one process.
@@ -26,6 +28,7 @@ type setup struct {
 	dial    dialFunc
 	lease   time.Duration // 0: the one in the library's README
 	limit   int           // as lockcore.Limit.N; 0: one
+	rate    lockcore.Rate // zero: locks
 
 	failFast bool          // redsync returns when a majority has replied
 	timeouts bool          // go-redis honors the deadline of a ctx also while it reads and writes
@@ -55,6 +58,7 @@ const (
 	floorName     = "floor"
 	pipelinedName = "floor-autopipeline"
 	redissonName  = "redisson-read"
+	rateName      = "redis_rate"
 	holdfastName  = "holdfast"
 	beforeName    = "holdfast+before"    // of the build that -before names
 	quietName     = "holdfast+quiet"     // http-hot: without the clients of the hot key
@@ -89,8 +93,12 @@ var libraries = []library{
 		settings: "only in shared: the commands of RedissonReadLock (Redisson 3.x of 2024, commit 0482efe), in scripts that go-redis sends; 30 s",
 	},
 	{
+		name: rateName, module: "github.com/go-redis/redis_rate/v10", peer: true, open: openRedisRate,
+		settings: "only in rates: a loop of Allow, which sleeps for RetryAfter",
+	},
+	{
 		name: holdfastName, open: openHoldfast,
-		settings: "Terms{Wait: lockcore.Forever}; 30 s; in quorum, NewQuorum with 8 s",
+		settings: "Terms{Wait: lockcore.Forever}; 30 s; in quorum, NewQuorum with 8 s; in rates, Throttle",
 	},
 }
 

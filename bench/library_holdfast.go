@@ -19,6 +19,9 @@ func openHoldfast(s setup) (locker, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.rate.N > 0 {
+		return throttled{locks, s.rate}, nil
+	}
 	return &holdfastLocker{locks, lockcore.Terms{Wait: lockcore.Forever, Lease: s.lease}, lockcore.Limit{N: s.limit}}, nil
 }
 

@@ -238,6 +238,26 @@ func TestSmoke(t *testing.T) {
 	}
 }
 
+// Calls begin at the rate, and below the rate with less than a command each.
+func TestRatesScenario(t *testing.T) {
+	t.Parallel()
+	results := measured(t, "-scenario", "rates").results
+	if len(results) != 4 {
+		t.Fatalf("%d results", len(results))
+	}
+	for _, r := range results {
+		if !(r.get(ops) >= 1) || r.get(p99) < r.get(p50) || !(r.get(commands) > 0) || !(r.get(redisCPU) >= 0) || r.get(violations) != 0 {
+			t.Errorf("implausible: %+v", r)
+		}
+		if r.point == atRate && !(r.get(ofRate) <= 1.5 && r.get(perQueue) > 0) { // a run has at most N/5 + Burst begins
+			t.Errorf("implausible: %+v", r)
+		}
+		if own := r.library == holdfastName; r.point == belowRate && own != (r.get(commands) < 0.5) {
+			t.Errorf("%s has %.2f commands a call", r.library, r.get(commands))
+		}
+	}
+}
+
 // A held key takes memory in Redis and in the process, and leaves nothing after its release.
 func TestMemoryScenario(t *testing.T) {
 	t.Parallel()

@@ -76,6 +76,7 @@ var sections = []section{
 		"which favors libraries that let calls starve. Commands are those that the clients sent. CPU times include the unlock. An unserved caller got no lock in the run."},
 	{quorumKind, "Locks on a majority of servers", "All leases are 8 s. The servers and the clients share the CPUs; Redis µs are of all servers. *Round trips/grant* is the median time from a grant to the next one, of any process, divided by 10 ms. " +
 		"*Smallest share* has the grants of the process with the fewest, divided by the mean."},
+	{rateKind, "Calls at a rate", "p50 and p99 describe the wait from a call to its begin. *p99 ÷ queue/rate* divides the p99 by the time in which the rate lets all 64 goroutines begin once, which is the longest wait in turn."},
 	{memoryKind, "Memory of held keys", "Client bytes are heap and stacks. Redis bytes do not include the buffers of connections."},
 	{waitKind, "Memory and commands of waiters", "Not included is the goroutine of the waiter itself."},
 	{httpKind, "A hot key at an HTTP server", "p50 and p99 describe whole requests of the 100 clients; handlers take 20 to 50 ms. The last columns describe the hot key. *+quiet* is without the 1,000 clients of the hot key. Of these, 64 may wait (the default of httpmw), and with *+unbounded* all of them."},

@@ -55,6 +55,10 @@ func (r *result) sumUp(p point, outcomes []*outcome, redisTime time.Duration) {
 	if p.Trip > 0 {
 		f[tripsPerGrant] = float64(all.Gaps.quantile(0.5)) / float64(p.Trip)
 	}
+	if r := p.Rate; r.N > 0 && p.Name == atRate {
+		perSecond := float64(r.N) / r.Per.Seconds()
+		f[ofRate], f[perQueue] = f[ops]/perSecond, f[p99]/1e6/(float64(p.Workers)/perSecond)
+	}
 	if all.Ops > 0 {
 		n := float64(all.Ops)
 		f[commands], f[redisCPU], f[clientCPU] = float64(all.Commands)/n, us(redisTime)/n, us(all.CPU)/n

@@ -66,7 +66,7 @@ func (cs children) measured(ctx context.Context, srv *server, p point, window ti
 	if _, err = cs.all(ctx, warmUp, answerTime); err != nil {
 		return nil, 0, err
 	}
-	if p.Kind == lockKind || p.Kind == quorumKind || p.Kind == httpKind { // the others are warm when they reply
+	if p.Kind == lockKind || p.Kind == quorumKind || p.Kind == rateKind || p.Kind == httpKind { // the others are warm when they reply
 		if err = sleep(ctx, p.warmTime(window)); err != nil {
 			return nil, 0, err
 		}

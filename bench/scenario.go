@@ -23,6 +23,7 @@ const (
 	asynqKind  kind = "asynq"  // workers of an asynq server process tasks of a hot account and of others
 	faultKind  kind = "fault"  // a network fails under a holder
 	quorumKind kind = "quorum" // as lock, on several independent servers
+	rateKind   kind = "rate"   // workers wait for a rate, and hold nothing
 )
 
 // point is one setting of a scenario. Most scenarios have a single point.
@@ -40,6 +41,7 @@ type point struct {
 	Cut     bool          `json:"cut"`    // fault: a connection that has lost a reply is closed, otherwise it becomes silent
 	Masters int           `json:"masters"`
 	Trip    time.Duration `json:"trip"` // quorum: time of a round trip that the network adds
+	Rate    lockcore.Rate `json:"rate"` // rate
 
 	Kind kind `json:"kind"` // of the scenario
 }
@@ -73,6 +75,8 @@ const (
 	limit       = 3
 	noLimit     = "no limit"
 	mostAtOnce  = "200 requests at once"
+	belowRate   = "below the rate"
+	atRate      = "at the rate"
 )
 
 var (
@@ -151,6 +155,14 @@ var scenarios = []scenario{
 	{
 		name: "quorum-turns", about: "eight processes with a goroutine each want the same key on a majority of 5 servers, over a network that adds 10 ms to a round trip", kind: quorumKind, libraries: quorums, rounds: 1,
 		fixed: 20 * time.Second, points: []point{{Procs: 8, Workers: 8, Keys: 1, Lease: quorumLease, Masters: 5, Trip: 10 * time.Millisecond}},
+	},
+	{
+		name: "rates", about: "64 goroutines begin calls of one key at a rate: in one process below the rate (1,000,000 a second, Burst 1,000), and in eight processes that wait for it (99 a second, Burst 2)", kind: rateKind,
+		libraries: []string{rateName, holdfastName},
+		points: []point{
+			{Name: belowRate, Procs: 1, Workers: 64, Keys: 1, Limit: lockcore.Unlimited, Rate: lockcore.Rate{N: 1_000_000, Per: time.Second, Burst: 1000}},
+			{Name: atRate, Procs: 8, Workers: 64, Keys: 1, Limit: lockcore.Unlimited, Rate: lockcore.Rate{N: 99, Per: time.Second, Burst: 2}},
+		},
 	},
 	{
 		name: "partition", about: "the network of a holder loses all data, and another client gets the key when the lease ends: for how long do both run", kind: faultKind, libraries: contenders, rounds: 1,

@@ -128,6 +128,10 @@ var columns = map[kind][]column{
 		scenarioColumn, settingColumn, libraryColumn, plain(ops), divided("holdfast ÷ it", ops, of(holdfastName), itself), duration(p50), duration(p99),
 		plain(commands), plain(redisCPU), plain(clientCPU), plain(tripsPerGrant), quorumShare, plain(unserved), unlessZero(violations),
 	},
+	rateKind: {
+		settingColumn, libraryColumn, plain(ops), divided("holdfast ÷ it", ops, of(holdfastName), itself), plain(ofRate), duration(p50), duration(p99), plain(perQueue),
+		plain(commands), plain(redisCPU), plain(clientCPU), plain(unserved),
+	},
 	memoryKind: {libraryColumn, plain(goroutinesPerLease), plain(bytesPerLease), plain(bytesPerKey), unlessZero(keysLeft), unlessZero(unserved)},
 	waitKind:   {libraryColumn, plain(bytesPerWaiter), plain(commandsPerS)},
 	httpKind: {
