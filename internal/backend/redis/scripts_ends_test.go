@@ -18,8 +18,8 @@ func TestScriptLastHold(t *testing.T) {
 	onEach(t, func(b *oneKey) {
 		renewed := states()["mine"].with(fields{"x": rel(lease), "d": span(lease)})
 		for lastHold, want := range map[string]fields{
-			"4711 who N\nof the\n two": renewed.with(fields{"t": 4711, "m": "who N\nof the\n two"}),
-			" ":                        renewed, "4711": renewed, "-1 who": renewed, "1e3 who": renewed, "x 4711 who": renewed,
+			"8000000000000001 who N\nof the\n two": renewed.with(fields{"t": 8000000000000001, "m": "who N\nof the\n two"}),
+			"4711 an earlier hold":                 renewed, " ": renewed, "4711": renewed, "-1 who": renewed, "1e3 who": renewed, "x 4711 who": renewed,
 		} {
 			b.set(states()["mine"])
 			b.wantReply(renewFor(me, lease, lastHold), 1)
