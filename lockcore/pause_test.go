@@ -51,7 +51,7 @@ func TestPause(t *testing.T) {
 				var calls sync.WaitGroup
 				for _, l := range lockers {
 					calls.Go(func() {
-						if err := begin(l); err != nil || time.Since(start) < 3*time.Second || time.Since(start) > 3*time.Second+100*time.Millisecond {
+						if err := begin(l); err != nil || time.Since(start) < 3*time.Second-time.Microsecond || time.Since(start) > 3*time.Second+100*time.Millisecond {
 							t.Errorf("%s: %v after %v", name, err, time.Since(start))
 						}
 					})

@@ -104,7 +104,7 @@ func TestThrottledSlowly(t *testing.T) {
 		w.noRetry(w.ends(third, asynq.TaskStateCompleted))
 		mu.Lock()
 		defer mu.Unlock()
-		if len(at) != 3 || at[1]-at[0] < time.Minute || at[1]-at[0] > 61*time.Second || at[2]-at[1] < time.Minute || at[2]-at[1] > 61*time.Second {
+		if len(at) != 3 || at[1]-at[0] < time.Minute-time.Microsecond || at[1]-at[0] > 61*time.Second || at[2]-at[1] < time.Minute-time.Microsecond || at[2]-at[1] > 61*time.Second {
 			w.Errorf("the tasks began after %v", at)
 		}
 	})
