@@ -63,7 +63,7 @@ func latestKills(name string, n func() int) scenario {
 // TestLatestKills is the scenario with few kills.
 // Shows: A14, A15
 func TestLatestKills(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t) // it is random, and takes real time
 	t.Parallel()
 	s := latestKills("latest, a few kills", func() int { return len(latestPoints) })
 	r := s.start(t)

@@ -223,7 +223,7 @@ func rates(d time.Duration) scenario {
 // are used.
 // Shows: V1, V2
 func TestRates(t *testing.T) {
-	testlevel.Full(t)
+	testlevel.Campaign(t) // it is random, and takes real time
 	s := rates(8 * time.Second)
 	r := s.start(t)
 	s.happens(r)
