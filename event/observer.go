@@ -190,6 +190,17 @@ type Paused struct {
 	Reason string
 }
 
+// Restricted: Restrict was called for an exclusive key.
+type Restricted struct {
+	Key    string        // raw: hash it before it leaves the process
+	Limit  int           // 0: not restricted
+	N      int           // of the rate; 0: not restricted
+	Per    time.Duration // of the rate
+	Burst  int           // of the rate
+	For    time.Duration // 0: the restriction has ended
+	Reason string
+}
+
 // ServerFailed: one of several independent servers did not reply to a request in time, or replied
 // with an error. It is emitted once, and again only after ServerRecovered. It belongs to no call.
 type ServerFailed struct {

@@ -92,8 +92,11 @@ func (g *grant) shareOf() backend.Share {
 }
 
 // isFor reports whether g is what a call with n requests: the key alone, or a share with the same
-// limit and weight. A call with a rate needs a grant of its own.
-func (g *grant) isFor(n Limit) bool { return n.Rate.N == 0 && g.shareOf() == n.share() } //planted:permit-with-rate
+// limit and weight. A call with a rate needs a grant of its own, and so does one whose key is restricted
+// to a rate.
+func (g *grant) isFor(n Limit) bool {
+	return n.Rate.N == 0 && !(g.share != nil && g.share.rated) && g.shareOf() == n.share() //planted:permit-with-rate
+}
 
 // needsMore reports whether a nested call for s requests more than g has. Such a call is refused:
 // two calls that both hold a share and wait for more would wait for each other.

@@ -63,6 +63,8 @@ type Holding struct {
 	Revoked   bool          // Revoke was called: the hold is no longer renewed
 	PauseLeft time.Duration // rest of a pause; 0: the key is not paused
 	Paused    string        // its reason, see Locker.Pause
+	// Restriction is that of Locker.Restrict; For is what is left of it. The zero value: none.
+	Restriction Restriction
 	// NotReleased: a free exclusive key, and its last hold ended without a release. Its holder died, or
 	// ignored the end of its ctx, or called Abandon.
 	NotReleased bool
@@ -121,7 +123,7 @@ func holdingOf(s *backend.Status) Holding {
 	h := Holding{
 		State: State(s.State), Holder: holderOf(s.Locker, s.Holder), GrantedAt: s.GrantedAt, HeldFor: s.HeldFor, Remaining: s.Remaining, Token: s.Token, Attempt: s.Attempt,
 		Lease: s.Lease, Fixed: fixed(s),
-		KeepLeft: s.KeepLeft, Queue: s.Queue, Revoked: s.Revoked, PauseLeft: s.PauseLeft, Paused: s.Paused, NotReleased: s.Died, Parked: s.Parked, ParkedFor: s.ParkedFor, OldestParked: s.OldestParked,
+		KeepLeft: s.KeepLeft, Queue: s.Queue, Revoked: s.Revoked, PauseLeft: s.PauseLeft, Paused: s.Paused, Restriction: restrictionOf(s.Restriction), NotReleased: s.Died, Parked: s.Parked, ParkedFor: s.ParkedFor, OldestParked: s.OldestParked,
 		Weights: s.Weights,
 	}
 	for _, b := range s.Shares {

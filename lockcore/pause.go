@@ -2,7 +2,6 @@ package lockcore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 	"unicode/utf8"
@@ -32,13 +31,10 @@ func (l *Locker) Pause(ctx context.Context, key string, d time.Duration, reason 
 	if d < 0 || d > longestPause || d > 0 && d < time.Millisecond {
 		bad = append(bad, fmt.Errorf("lockcore: Pause: d is %v, must be 0 or between 1ms and %v", d, longestPause))
 	}
-	switch {
-	case d == 0:
+	if d == 0 {
 		reason = ""
-	case !utf8.ValidString(reason):
-		bad = append(bad, errors.New("lockcore: Pause: reason must be valid UTF-8"))
-	case reason == "" || len(reason) > maxReason:
-		bad = append(bad, fmt.Errorf("lockcore: Pause: reason is %d bytes long, must be between 1 and %d bytes", len(reason), maxReason))
+	} else {
+		bad = append(bad, checkReason("Pause: reason", reason))
 	}
 	if err := errtext.Join(bad...); err != nil {
 		return err
@@ -51,5 +47,15 @@ func (l *Locker) Pause(ctx context.Context, key string, d time.Duration, reason 
 		return unavailable(err)
 	}
 	l.report(ctx, event.Paused{Key: key, For: d, Reason: reason})
+	return nil
+}
+
+func checkReason(what, reason string) error {
+	switch {
+	case !utf8.ValidString(reason):
+		return fmt.Errorf("lockcore: %s must be valid UTF-8", what)
+	case reason == "" || len(reason) > maxReason:
+		return fmt.Errorf("lockcore: %s is %d bytes long, must be between 1 and %d bytes", what, len(reason), maxReason)
+	}
 	return nil
 }

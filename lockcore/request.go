@@ -323,7 +323,7 @@ func (req *request) acceptGrant(c *call, r *backend.AcquireReply) acquired {
 		g.requestedBy = c
 	}
 	if c.limit.share().Limit > 0 {
-		g.share = &share{Share: c.limit.share(), phase: r.Phase, first: g, sent: r.Sent, users: 1}
+		g.share = &share{Share: c.limit.share(), phase: r.Phase, rated: r.Reset > 0, first: g, sent: r.Sent, users: 1}
 	}
 	if !req.l.addGrant(g) {
 		return acquired{err: ErrClosed}

@@ -33,6 +33,7 @@ import (
 type share struct {
 	backend.Share
 	phase string    // names all shares of the key that are held at the same time
+	rated bool      // the rate of the key let it begin, so that no other call takes its place
 	first *grant    // of the call that requested the share; its constant fields only
 	sent  time.Time // when that call sent its request
 
@@ -60,7 +61,7 @@ func (s *share) extended(end time.Time) {
 // joinableLocked reports whether a call may run under s. The caller holds the mutex of the shard.
 func (s *share) joinableLocked(c *call, now time.Time) bool {
 	g := s.first
-	return s.Limit == backend.Unlimited && !s.closed && s.users < backend.TokensPerGrant && now.Sub(g.since) < batchTime && //planted:share-open-for-a-moment
+	return s.Limit == backend.Unlimited && !s.closed && !s.rated && s.users < backend.TokensPerGrant && now.Sub(g.since) < batchTime && //planted:share-open-for-a-moment
 		c.limit.share() == s.Share && c.terms.Lease == g.terms.Lease && c.fixed == g.terms.fixed && c.terms.MinHold == 0
 }
 

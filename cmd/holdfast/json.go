@@ -26,6 +26,7 @@ type holding struct {
 	Revoked     bool           `json:"revoked"`
 	PauseLeftMS int64          `json:"pause_left_ms,omitempty"`
 	Paused      string         `json:"paused,omitempty"` // the reason of the pause
+	Restriction *restricted    `json:"restriction,omitempty"`
 	NotReleased bool           `json:"not_released"`
 	Holder      *person        `json:"holder,omitempty"`
 	HeldForMS   int64          `json:"held_for_ms"`
@@ -43,6 +44,14 @@ type holding struct {
 	Parked       int         `json:"parked"`
 	ParkedForMS  int64       `json:"parked_for_ms"`
 	OldestParked *parkedTask `json:"oldest_parked,omitempty"`
+}
+
+type restricted struct {
+	Limit  int    `json:"limit,omitempty"` // 0: the limit is not restricted
+	Rate   string `json:"rate,omitempty"`  // as -rate of limit; empty: the rate is not restricted
+	Burst  int    `json:"burst,omitempty"`
+	LeftMS int64  `json:"left_ms"`
+	Reason string `json:"reason"`
 }
 
 type share struct {
@@ -87,6 +96,12 @@ func (k *keyed) json() holding {
 	if !utf8.ValidString(k.Key) {
 		h.KeyBytes = []byte(k.Key)
 	}
+	if r := k.Restriction; r.For > 0 {
+		h.Restriction = &restricted{Limit: r.Limit, Burst: r.Rate.Burst, LeftMS: r.For.Milliseconds(), Reason: r.Reason}
+		if r.Rate.N > 0 {
+			h.Restriction.Rate = rateText(r.Rate)
+		}
+	}
 	h.Holder, h.Weights = personOf(k.Holder), k.Weights
 	for _, s := range k.Shares {
 		h.Shares = append(h.Shares, share{s.Limit.N, max(s.Limit.Weight, 1), personOf(s.Holder), s.HeldFor.Milliseconds(), s.Remaining.Milliseconds(), s.Cooling})
@@ -101,11 +116,11 @@ func personOf(h event.Holder) *person {
 	return &person{h.Locker, h.Host, h.PID, h.Task, h.Traceparent}
 }
 
-// keys is the output of ls, show, revoke, clear, pause and wake with -json.
+// keys is the output of ls, show, revoke, clear, pause, limit and wake with -json.
 type keys struct {
 	AsOf     time.Time `json:"as_of"`
 	Complete bool      `json:"complete"`           // false: the list of ls ends early
-	Action   string    `json:"action,omitempty"`   // revoked, cleared, paused, resumed, sent; "" if nothing was done
+	Action   string    `json:"action,omitempty"`   // revoked, cleared, paused, resumed, restricted, unrestricted, sent; "" if nothing was done
 	Received *int      `json:"received,omitempty"` // wake: processes that received the request
 	Keys     []holding `json:"keys"`
 }

@@ -76,7 +76,7 @@ func (sh *shell) show(ctx context.Context, args []string) (int, error) {
 			if k.State != lockcore.StateFree {
 				code = exitOK
 			}
-			if k.State != lockcore.StateFree || k.NotReleased || k.Token != 0 || k.Queue > 0 || k.Parked > 0 {
+			if k.State != lockcore.StateFree || k.NotReleased || k.Token != 0 || k.Queue > 0 || k.Parked > 0 || k.Restriction.For > 0 {
 				known, hint = append(known, k), ""
 			}
 		}
@@ -138,6 +138,9 @@ func describe(out io.Writer, k keyed) error {
 	}
 	if k.PauseLeft > 0 {
 		line("paused for", age(k.PauseLeft)+": "+oneLine(k.Paused))
+	}
+	if r := k.Restriction; r.For > 0 {
+		line("restricted", "to "+bounds(r)+" for "+age(r.For)+": "+oneLine(r.Reason))
 	}
 	switch {
 	case k.Fixed:

@@ -8,6 +8,7 @@
 //	holdfast clear   -redis localhost:6379 -once charge/payment:7
 //	holdfast clear   -redis localhost:6379 -force account:42
 //	holdfast pause   -redis localhost:6379 -for 10m partner:acme
+//	holdfast limit   -redis localhost:6379 -n 2 -rate 5/1s -for 1h partner:acme
 //	holdfast wake    -redis localhost:6379 account:42
 //	holdfast key     -scope alice -path /charges "$IDEMPOTENCY_KEY"
 //	holdfast version
@@ -75,6 +76,8 @@ const usage = `holdfast shows and changes the keys of holdfast in Redis.
   holdfast clear   [flags] -force [-once] KEY   end the lease of a holder that has died
   holdfast pause   [flags] [-for 10m] KEY       let no call of a key of Exclusive, Limited or Throttled begin;
                                                 -end ends the pause
+  holdfast limit   [flags] [-n 5] [-rate 2/1s] [-for 1h] KEY
+                                                restrict a key of Limited or Throttled; -end ends the restriction
   holdfast wake    [flags] [-once] KEY          ask a worker process to wake the first parked task of a key
   holdfast key     -scope SCOPE -path PATH IDEMPOTENCY-KEY
                                                 compute the key of an HTTP request under httpmw.Idempotent
@@ -85,7 +88,7 @@ holdfast COMMAND -h lists the flags. All commands have -json. Exit codes:
   1  doctor: there are problems · show: the key is free · revoke: the key is not held
      ls: -timeout or a signal ended the list early; the keys found so far were printed
      clear: the key is free, held, or has changed since it was shown; -force: it is not held, or its holder lives
-     pause -end: the key is not paused
+     pause -end: the key is not paused · limit -end: the key is not restricted
      wake: the key has no parked tasks, or no process received the request
   2  bad arguments, not confirmed, no reply, or refused by Redis
 
@@ -101,7 +104,7 @@ From the environment:
 func (sh *shell) run(ctx context.Context, args []string) int {
 	commands := map[string]func(context.Context, []string) (int, error){
 		"doctor": sh.doctor, "ls": sh.ls, "show": sh.show, "revoke": sh.revoke,
-		"clear": sh.clear, "pause": sh.pause, "wake": sh.wake, "key": sh.key, "version": sh.version,
+		"clear": sh.clear, "pause": sh.pause, "limit": sh.limit, "wake": sh.wake, "key": sh.key, "version": sh.version,
 	}
 	if len(args) == 0 {
 		fmt.Fprint(sh.err, usage)

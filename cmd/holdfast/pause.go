@@ -28,34 +28,60 @@ func (sh *shell) pause(ctx context.Context, args []string) (int, error) {
 	case *d <= 0:
 		return exitFailed, fmt.Errorf("-for is %v, must be between 1ms and 24h", *d)
 	case *reason == "":
-		*reason = "holdfast pause"
-		if u, err := user.Current(); err == nil && u.Username != "" {
-			*reason = "holdfast pause by " + u.Username
+		*reason = byUser("holdfast pause")
+	}
+	c := change{key: key, yes: *yes, json: *asJSON, question: fmt.Sprintf("Let no call of %s begin for %v?", oneLine(key), *d), action: "paused"}
+	if *end {
+		c.question, c.action = fmt.Sprintf("End the pause of %s?", oneLine(key)), "resumed"
+		c.nothing = func(k keyed) string {
+			if k.PauseLeft > 0 {
+				return ""
+			}
+			return "is not paused"
 		}
 	}
+	c.do = func(l *lockcore.Locker) error { return l.Pause(ctx, key, *d, *reason) }
+	return sh.change(ctx, t, c)
+}
+
+// change is what pause or limit does to an exclusive key.
+type change struct {
+	key, question, action string
+	nothing               func(keyed) string // why there is nothing to end, or ""; nil: there always is
+	yes, json             bool
+	do                    func(*lockcore.Locker) error
+}
+
+func (sh *shell) change(ctx context.Context, t *target, c change) (int, error) {
 	return sh.with(t, func(l *lockcore.Locker) (int, error) {
-		k, err := inspect(ctx, l, event.KindExclusive, key, false)
+		k, err := inspect(ctx, l, event.KindExclusive, c.key, false)
 		if err != nil {
 			return exitFailed, err
 		}
-		if *end && k.PauseLeft == 0 {
-			fmt.Fprintf(sh.err, "%s is not paused: nothing to end\n", oneLine(key))
-			return exitProblem, sh.jsonIf(*asJSON, k)
+		if c.nothing != nil {
+			if why := c.nothing(k); why != "" {
+				fmt.Fprintf(sh.err, "%s %s: nothing to end\n", oneLine(c.key), why)
+				return exitProblem, sh.jsonIf(c.json, k)
+			}
 		}
-		question, action := fmt.Sprintf("Let no call of %s begin for %v?", oneLine(key), *d), "paused"
-		if *end {
-			question, action = fmt.Sprintf("End the pause of %s?", oneLine(key)), "resumed"
-		}
-		if err := sh.confirm(*yes, question, "not "+action); err != nil {
+		if err := sh.confirm(c.yes, c.question, "not "+c.action); err != nil {
 			return exitFailed, err
 		}
-		if err := l.Pause(ctx, key, *d, *reason); err != nil {
+		if err := c.do(l); err != nil {
 			return exitFailed, err
 		}
-		if *asJSON {
-			return exitOK, sh.printKeys(action, k)
+		if c.json {
+			return exitOK, sh.printKeys(c.action, k)
 		}
-		fmt.Fprintln(sh.out, action)
+		fmt.Fprintln(sh.out, c.action)
 		return exitOK, nil
 	})
+}
+
+// byUser returns the default of -reason.
+func byUser(what string) string {
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		return what + " by " + u.Username
+	}
+	return what
 }

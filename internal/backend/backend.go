@@ -99,6 +99,10 @@ type Backend interface {
 	// stays held. Of two pauses the one that ends later counts. reason is not empty. If no reply
 	// arrives, Pause sends the request again.
 	Pause(ctx context.Context, key *Key, d time.Duration, reason string) error
+	// Restrict bounds the limit and the rate of the requests for an exclusive key, or ends that if r.For
+	// is 0. What is held stays held. It replaces a restriction. If no reply arrives, Restrict sends the
+	// request again.
+	Restrict(ctx context.Context, key *Key, r Restriction) error
 
 	// Park adds an entry to the parked entries of a key that another request has. If the key is
 	// free or done, Park changes nothing, and the caller requests the key again. If no reply
@@ -415,12 +419,32 @@ type Status struct {
 	Died      bool          // free exclusive key: the last hold was abandoned
 	Record    []byte        // done: the part that was requested
 
+	Restriction Restriction // For is what is left of it; the zero value: none
+
 	Parked       int           // number of parked entries
 	OldestParked string        // the oldest entry
 	ParkedFor    time.Duration // since that entry was parked for the first time
 
 	Weights int         // shared: sum of the weights; too large while more than 800 expired shares are not removed
 	Shares  []ShareHeld // shared: at most MaxShares, those that end first
+}
+
+// Restriction bounds the requests for a key for a time: each gets the smaller of Limit and Rate and of
+// its own. A Limit or Rate.N of 0 restricts nothing. Rate.Cost is 0.
+type Restriction struct {
+	Limit  int
+	Rate   Rate
+	For    time.Duration
+	Reason string
+}
+
+// LimitOf returns the limit of a share. One that is heavier than the restriction gets the key when no
+// other share is held or cools: otherwise it would wait until the restriction ends.
+func (r Restriction) LimitOf(s Share) int {
+	if r.Limit == 0 {
+		return s.Limit
+	}
+	return min(s.Limit, max(r.Limit, s.Weight)) //planted:rules-restricted-limit
 }
 
 // MaxShares is the maximum number of shares that Inspect returns.

@@ -87,6 +87,13 @@ func (o *Log) Event(ctx context.Context, a *event.Acquisition, e event.Event) {
 			message = "pause ended"
 		}
 		o.write(ctx, &event.Acquisition{Kind: event.KindExclusive, Key: e.Key}, slog.LevelInfo, message, slog.Duration("for", e.For), slog.String("reason", e.Reason))
+	case event.Restricted:
+		message := "restricted"
+		if e.For == 0 {
+			message = "restriction ended"
+		}
+		o.write(ctx, &event.Acquisition{Kind: event.KindExclusive, Key: e.Key}, slog.LevelInfo, message,
+			slog.Int("limit", e.Limit), slog.Int("n", e.N), slog.Duration("per", e.Per), slog.Int("burst", e.Burst), slog.Duration("for", e.For), slog.String("reason", e.Reason))
 	case event.ServerFailed:
 		problem := o.problem(nil, e.Err)
 		if Class(e.Err) == "unsupported" { // its text has no key

@@ -45,7 +45,7 @@ func (v *Delivery) park(ctx context.Context, k need, busy *lockcore.BusyError, l
 	if r.Age > 0 {
 		v.noteBusy(k.lockKey)
 	}
-	if look && v.hasRoom(ctx, k.share, &key) {
+	if look && !busy.Exact && v.hasRoom(ctx, k.share, &key) {
 		return nil, true, nil // the entry keeps the place
 	}
 	if r.Age == 0 {
@@ -91,7 +91,7 @@ func (v *Delivery) hasRoom(ctx context.Context, share backend.Share, key *backen
 		return false
 	}
 	s, err := v.locks.hidden.Backend.Inspect(ctx, key, backend.NoRecord)
-	return err == nil && s.State == backend.StateShared && s.Queue == 0 && !s.Revoked && s.Weights+share.Weight <= share.Limit
+	return err == nil && s.State == backend.StateShared && s.Queue == 0 && !s.Revoked && s.Weights+share.Weight <= s.Restriction.LimitOf(share)
 }
 
 // comeBack returns the delay after which the task comes back if it is not woken. It is a lease, or

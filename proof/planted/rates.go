@@ -11,7 +11,7 @@ func rates() []mistake {
 	return []mistake{
 		{
 			name: "serve-spends", what: "The first request of the queue pays when it is told, and again when it begins.",
-			edits: []edit{{"rate-told", after("if at <= k.now then spend(flow, k, 1, rate_of(text)) end")}},
+			edits: []edit{{"rate-told", after("if at <= k.now then spend(flow, k, 1, rate_of(text, k)) end")}},
 			pkg:   scripts, test: cases,
 		},
 		{

@@ -9,7 +9,7 @@ import (
 
 // cases returns all rules.
 func cases() []rule {
-	return slices.Concat(grants(), takeovers(), renewals(), ends(), queues(), turns(), records(), rotations(), operators(), forces(), lists(), parking(), parkedReplies(), triggers(), adoptions(), shares(), rates(), pauses())
+	return slices.Concat(grants(), takeovers(), renewals(), ends(), queues(), turns(), records(), rotations(), operators(), forces(), lists(), parking(), parkedReplies(), triggers(), adoptions(), shares(), rates(), pauses(), restrictions())
 }
 
 func fast(name string, do func(*scene)) rule { return rule{name: name, do: do} }

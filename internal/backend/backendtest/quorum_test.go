@@ -68,6 +68,12 @@ func (r refusing) Spend(ctx context.Context, k *backend.Key, rate backend.Rate) 
 	return err
 }
 
+func (r refusing) Restrict(ctx context.Context, k *backend.Key, q backend.Restriction) error {
+	err := r.Backend.Restrict(ctx, k, q)
+	r.see(err)
+	return err
+}
+
 func (r refusing) Adopt(ctx context.Context, q backend.AdoptRequest) (backend.AdoptReply, error) {
 	reply, err := r.Backend.Adopt(ctx, q)
 	r.see(err)
@@ -151,7 +157,7 @@ func TestQuorum(t *testing.T) {
 			return refusing{quorum.New(masters, quorum.NewServers([]string{"a", "b", "c"}, time.Hour, nil)), t, refused}
 		}}
 	})
-	for _, what := range []string{"once keys: use one Redis, or package sqlonce", "shares: use one Redis", "rates: use one Redis", "tickets: use one Redis", "parking: use one Redis", "the order of triggers: use one Redis"} {
+	for _, what := range []string{"once keys: use one Redis, or package sqlonce", "shares: use one Redis", "rates: use one Redis", "restrictions: use one Redis", "tickets: use one Redis", "parking: use one Redis", "the order of triggers: use one Redis"} {
 		text := "lockcore: unsupported on a majority of servers: " + what
 		if refused[text] == 0 {
 			t.Errorf("no case is refused with %q", text)

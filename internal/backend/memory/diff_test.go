@@ -134,6 +134,7 @@ var kinds = []struct {
 	{4, (*compared).forceClear},
 	{2, (*compared).spend},
 	{2, (*compared).pause},
+	{2, (*compared).restrict},
 	{3, (*compared).listen},
 	{1, (*compared).crowd},
 	{7, (*compared).park},
@@ -511,6 +512,20 @@ func (c *compared) pause(key int) {
 	}
 	d, reason := pick(c, append(c.timing.cooldowns, 0, 0, 30*time.Millisecond)), pick(c, []string{"429", "a b\n\x00"})
 	c.send(key, 0, func(b backend.Backend) (any, error) { return nil, b.Pause(c.t.Context(), &c.keys[key], d, reason) }, ignored, sender("").Pause(&c.keys[key], d, reason, c.lastID))
+}
+
+func (c *compared) restrict(key int) {
+	if c.keys[key].Kind != backend.KindExclusive {
+		return
+	}
+	if c.peers != nil || c.chance(80) {
+		c.lastID = c.id()
+	}
+	r := backend.Restriction{For: pick(c, append(c.timing.cooldowns, 0, time.Minute)), Limit: c.rnd.IntN(4), Reason: pick(c, []string{"night", "a b\n\x00"})}
+	if c.chance(60) {
+		r.Rate = backend.Rate{N: 1 + c.rnd.IntN(20), Per: time.Second, Burst: 1 + c.rnd.IntN(3)}
+	}
+	c.send(key, 0, func(b backend.Backend) (any, error) { return nil, b.Restrict(c.t.Context(), &c.keys[key], r) }, ignored, sender("").Restrict(&c.keys[key], r, c.lastID))
 }
 
 func (c *compared) clear(key int) {

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 	"github.com/holdfast-go/holdfast/internal/backend/rules"
 )
 
@@ -155,6 +157,9 @@ func (s *Space) Look(stored string) Stored {
 	}
 	if k.Flow.Head != "" {
 		out.Flow["w"] = k.Flow.Head + " " + strconv.FormatInt(k.Flow.HeadSeen, 10)
+	}
+	if r := k.Flow.Restriction; r.For > 0 {
+		out.Flow["z"] = fmt.Sprintf("%d %d %s", r.End, r.For.Microseconds(), wire.RestrictionText(r.Restriction))
 	}
 	if k.Flow.Expires > 0 {
 		out.FlowTTL = k.Flow.Expires - now

@@ -255,6 +255,17 @@ func (b *Backend) Pause(ctx context.Context, k *backend.Key, d time.Duration, re
 	})
 }
 
+// Restrict implements backend.Backend.
+func (b *Backend) Restrict(ctx context.Context, k *backend.Key, r backend.Restriction) error {
+	if err := endOf(ctx); err != nil {
+		return err
+	}
+	id := b.space.newID()
+	return b.change(k, r.For > 0, func(data rules.Key, e rules.Env) (rules.Key, []rules.Notice) {
+		return rules.Restrict(data, r, id, e)
+	})
+}
+
 // Clear implements backend.Backend.
 func (b *Backend) Clear(ctx context.Context, r backend.ClearRequest) (reply backend.ClearReply, err error) {
 	if err := endOf(ctx); err != nil {

@@ -137,7 +137,7 @@ func (s *Space) expire(now rules.Instant, limit int) {
 
 // size estimates the memory that a key takes.
 func size(of *backend.Key, k *rules.Key) int64 {
-	n := entryBytes + 3*len(of.Name) + len(k.Owner) + len(k.Locker) + len(k.Holder) + len(k.Fingerprint) + len(k.CompletedBy) + len(k.ParkingLocker) + len(k.PauseReason)
+	n := entryBytes + 3*len(of.Name) + len(k.Owner) + len(k.Locker) + len(k.Holder) + len(k.Fingerprint) + len(k.CompletedBy) + len(k.ParkingLocker) + len(k.PauseReason) + len(k.Flow.Restriction.Reason)
 	for _, p := range k.Parked {
 		n += parkedBytes + len(p.Text)
 	}

@@ -237,6 +237,11 @@ func (b *Backend) CallParkingLocker(context.Context, *backend.Key) (int, error) 
 // Spend implements backend.Backend.
 func (*Backend) Spend(context.Context, *backend.Key, backend.Rate) error { return errRate }
 
+// Restrict is not supported.
+func (*Backend) Restrict(context.Context, *backend.Key, backend.Restriction) error {
+	return unsupported("restrictions", "one Redis")
+}
+
 // Pause implements backend.Backend.
 func (b *Backend) Pause(ctx context.Context, key *backend.Key, d time.Duration, reason string) error {
 	_, err := collect(b, func(m Master) (struct{}, error) { return struct{}{}, m.Pause(ctx, key, d, reason) })

@@ -37,6 +37,12 @@ func (b *Backend) Pause(ctx context.Context, key *backend.Key, d time.Duration, 
 	return err
 }
 
+// Restrict sends restrict.lua.
+func (b *Backend) Restrict(ctx context.Context, key *backend.Key, r backend.Restriction) error {
+	_, _, err := b.send.insist(ctx, b.send.Ends, b.wire.Restrict(key, r, rand.Text()))
+	return err
+}
+
 // Clear sends clear.lua.
 func (b *Backend) Clear(ctx context.Context, r backend.ClearRequest) (backend.ClearReply, error) {
 	reply, _, err := b.send.insist(ctx, b.send.Ends, b.wire.Clear(&r, rand.Text()))

@@ -11,7 +11,7 @@ import (
 
 // layout is the version of the encoding of a key, and its first byte. Raise it with each change of
 // Key or of the order in which codec.key lists its fields.
-const layout = 2
+const layout = 3
 
 // Encode returns the data of a key as bytes. Equal data has equal bytes.
 func Encode(k Key) []byte {
@@ -75,9 +75,13 @@ func (c *codec) key(k *Key) {
 	}
 	f := &k.Flow
 	c.text(&f.Head)
-	for _, n := range []*int64{&f.Full, &f.Ahead, &f.HeadSeen, &f.Expires} {
+	for _, n := range []*int64{&f.Full, &f.Ahead, &f.HeadSeen, &f.Expires, &f.Restriction.End} {
 		c.long(n)
 	}
+	c.duration(&f.Restriction.For)
+	c.number(&f.Restriction.Limit)
+	c.rate(&f.Restriction.Rate)
+	c.text(&f.Restriction.Reason)
 	list(c, &k.Ended, c.text)
 	list(c, &k.Shares, func(s *Share) {
 		c.text(&s.ID)
@@ -108,12 +112,20 @@ func (c *codec) key(k *Key) {
 func (c *codec) share(s *backend.Share) {
 	c.number(&s.Limit)
 	c.number(&s.Weight)
-	for _, n := range []*int{&s.Rate.N, &s.Rate.Burst, &s.Rate.Cost} {
+	c.rate(&s.Rate)
+}
+
+func (c *codec) rate(r *backend.Rate) {
+	for _, n := range []*int{&r.N, &r.Burst, &r.Cost} {
 		c.number(n)
 	}
-	per := int64(s.Rate.Per)
-	c.long(&per)
-	s.Rate.Per = time.Duration(per)
+	c.duration(&r.Per)
+}
+
+func (c *codec) duration(d *time.Duration) {
+	n := int64(*d)
+	c.long(&n)
+	*d = time.Duration(n)
 }
 
 // list encodes the number of elements and then each of them. Each takes at least a byte, so a

@@ -321,7 +321,8 @@ func (k *Key) reserve(e Env) []Notice {
 		}
 		first := k.Queue[0]
 		lives := e.Listeners(first.Locker) > 0
-		if first.Share.Rate.N > 0 && lives { // its own request is granted when it is due, so the key stays free
+		if lives && (first.Share.Rate.N > 0 || first.Share.Limit > 0 && k.Flow.Restriction.For > 0) {
+			// Its own request is granted when its rate or the restriction allows it, so the key stays free.
 			return []Notice{turn(first)}
 		}
 		k.leaveQueue(first.Locker, first.Request)

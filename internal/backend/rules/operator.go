@@ -12,6 +12,7 @@ import (
 // Inspect returns the state of a key.
 func Inspect(k Key, kind backend.Kind, part backend.RecordPart, e Env) (Key, backend.Status) {
 	k.Expire(e.Now)
+	k.Flow.load(e.Now)
 	stored := k
 	k.clampEnd(e.Now)
 	if !k.Plain {
@@ -23,6 +24,10 @@ func Inspect(k Key, kind backend.Kind, part backend.RecordPart, e Env) (Key, bac
 	}
 	if k.paused(e.Now) {
 		s.PauseLeft, s.Paused = duration(k.Paused-e.Now), k.PauseReason
+	}
+	if r := &k.Flow.Restriction; r.End > e.Now {
+		s.Restriction = r.Restriction
+		s.Restriction.For = duration(r.End - e.Now)
 	}
 	if s.Parked > 0 {
 		s.OldestParked = k.Parked[0].Text
@@ -202,6 +207,32 @@ func Pause(k Key, length Span, reason, id string, e Env) (Key, []Notice) {
 			notices = append(notices, k.announce(e)...)
 		}
 		k.outlive(ceilMillis(length)+minute, e.Now)
+	}
+	k.remember(id, e.Now)
+	return k, notices
+}
+
+// Restrict bounds the terms of the requests for the key, or ends that if r.For is 0. What is held stays
+// held. id names the restriction, so that a repeat does nothing.
+func Restrict(k Key, r backend.Restriction, id string, e Env) (Key, []Notice) {
+	k.Expire(e.Now)
+	k.clampEnd(e.Now)
+	k.unfold(e.Now)
+	_, closed := k.sweep(e.Now)
+	if slices.Contains(k.Ended, id) {
+		return k, nil
+	}
+	notices := k.passPhase(closed, e)
+	f := &k.Flow
+	switch f.Restriction = (Restriction{}); {
+	case r.For > 0:
+		f.Restriction = Restriction{e.Now + micros(r.For), r}
+		f.keep(ceilMillis(micros(r.For))+minute, e.Now)
+	case f.Full == 0 && f.Head == "": // no data is left
+		f.Expires = 0
+	}
+	if !k.Revoked {
+		notices = append(notices, k.serveRated("", e)...) // requests in the queue may fit now
 	}
 	k.remember(id, e.Now)
 	return k, notices

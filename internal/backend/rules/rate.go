@@ -25,6 +25,42 @@ type Flow struct {
 	Head     string  // w: the first request of the queue, if it has a rate
 	HeadSeen Instant // w: when Head was last sent, or became the first
 	Expires  Instant // end of the TTL; 0 without data
+
+	Restriction Restriction // z
+}
+
+// Restriction bounds the terms of requests until End. Its For is how long it lasts in all; 0: there is
+// none.
+type Restriction struct {
+	End Instant
+	backend.Restriction
+}
+
+// load corrects the end of a restriction that is further away than it is long, because the clock was
+// set back. Every rule that reads the flow calls it first.
+func (f *Flow) load(now Instant) {
+	f.Restriction.End = min(f.Restriction.End, now+micros(f.Restriction.For)) //planted:rules-restriction-clock
+}
+
+// restricted returns the terms of a request for a share.
+func (k *Key) restricted(s backend.Share, now Instant) backend.Share {
+	r := &k.Flow.Restriction
+	if r.End <= now || s.Alone() { //planted:rules-restriction-ends
+		return s
+	}
+	s.Limit = r.LimitOf(s)
+	switch {
+	case r.Rate.N == 0:
+	case s.Rate.N == 0:
+		s.Rate = r.Rate
+		s.Rate.Cost = 1
+	default:
+		if interval(r.Rate) > interval(s.Rate) { //planted:rules-restricted-rate
+			s.Rate.N, s.Rate.Per = r.Rate.N, r.Rate.Per
+		}
+		s.Rate.Burst = min(s.Rate.Burst, r.Rate.Burst)
+	}
+	return s
 }
 
 // interval returns the time in which a cost of 1 returns to the bucket, in µs. It is a float64, as
@@ -82,6 +118,7 @@ func throttle(k Key, r *backend.AcquireRequest, e Env) (Key, backend.AcquireRepl
 	k.unfold(e.Now)
 	k.clampEnd(e.Now)
 	_, closed := k.sweep(e.Now)
+	k.Flow.load(e.Now)
 	notices := k.passPhase(closed, e)
 	if k.ended(r.ID) {
 		return k, backend.AcquireReply{Outcome: backend.OutcomeEnded}, notices
@@ -91,7 +128,7 @@ func throttle(k Key, r *backend.AcquireRequest, e Env) (Key, backend.AcquireRepl
 		notices = append(notices, k.serveRated(r.ID, e)...)
 		taken = k.live(e.Now) && k.State != Shared || k.behind(r, e) //planted:rules-rate-in-turn
 	}
-	rate := r.Share.Rate
+	rate := k.restricted(r.Share, e.Now).Rate
 	if taken || k.due(rate, e.Now) > e.Now {
 		k, reply := busyRated(k, r, e)
 		return k, reply, notices
@@ -129,7 +166,8 @@ func (k *Key) behind(r *backend.AcquireRequest, e Env) bool {
 
 // busyRated returns the busy reply to a request with a rate.
 func busyRated(k Key, r *backend.AcquireRequest, e Env) (Key, backend.AcquireReply) {
-	if k.paused(e.Now) || k.live(e.Now) && (k.State != Shared || k.Revoked && r.Share.Limit > 0) || k.State == Shared && r.Share.Limit > 0 && !k.fits(r.Share) {
+	share := k.restricted(r.Share, e.Now)
+	if k.paused(e.Now) || k.live(e.Now) && (k.State != Shared || k.Revoked && share.Limit > 0) || k.State == Shared && share.Limit > 0 && !k.fits(share) {
 		k, reply, _ := busyShare(k, r, e, nil)
 		return k, reply
 	}
@@ -141,17 +179,17 @@ func busyRated(k Key, r *backend.AcquireRequest, e Env) (Key, backend.AcquireRep
 		reply.Place = 1
 		k.Flow.see(r.ID, e.Now)
 	}
-	k.due(r.Share.Rate, e.Now)
+	k.due(share.Rate, e.Now)
 	full := max(k.Flow.Full, e.Now)
 	for _, w := range k.Queue[:min(len(k.Queue), maxCounted)] {
 		if isWaiter(e.Locker, r.ID)(w) {
 			break
 		}
-		if w.Share.Rate.N > 0 { //planted:rules-rate-costs-before
-			full += refill(w.Share.Rate.Cost, w.Share.Rate)
+		if other := k.restricted(w.Share, e.Now).Rate; other.N > 0 { //planted:rules-rate-costs-before
+			full += refill(other.Cost, other)
 		}
 	}
-	reply.Remaining = duration(max(dueOf(full, r.Share.Rate)-e.Now, 0))
+	reply.Remaining = duration(max(dueOf(full, share.Rate)-e.Now, 0))
 	return k, reply
 }
 
@@ -174,8 +212,9 @@ func (k *Key) serveHead(first Waiter, asker, freed string, e Env) (notices []Not
 		k.leaveQueue(first.Locker, first.Request)
 		return nil, true
 	}
-	due := k.due(first.Share.Rate, e.Now) //planted:rules-rate-told
-	if first.Share.Limit > 0 && !k.fits(first.Share) || due > e.Now && !isNew && freed == "" {
+	share := k.restricted(first.Share, e.Now)
+	due := k.due(share.Rate, e.Now) //planted:rules-rate-told
+	if share.Limit > 0 && !k.fits(share) || due > e.Now && !isNew && freed == "" {
 		return nil, false
 	}
 	if e.Listeners(first.Locker) == 0 { //planted:rules-rate-dead-head
@@ -188,6 +227,7 @@ func (k *Key) serveHead(first Waiter, asker, freed string, e Env) (notices []Not
 // Spend takes the cost of a rate without waiting.
 func Spend(k Key, r backend.Rate, e Env) Key {
 	k.Expire(e.Now)
-	k.spend(r, 1, e.Now)
+	k.Flow.load(e.Now)
+	k.spend(k.restricted(backend.Share{Rate: r}, e.Now).Rate, 1, e.Now)
 	return k
 }

@@ -46,6 +46,8 @@ func acquireShare(k Key, r *backend.AcquireRequest, e Env) (Key, backend.Acquire
 	k.unfold(e.Now)
 	k.clampEnd(e.Now)
 	swept, closed := k.sweep(e.Now)
+	k.Flow.load(e.Now)
+	share := k.restricted(r.Share, e.Now)
 	notices := k.passPhase(closed, e)
 	switch {
 	case k.ended(r.ID): //planted:rules-late-duplicate-share
@@ -60,23 +62,23 @@ func acquireShare(k Key, r *backend.AcquireRequest, e Env) (Key, backend.Acquire
 		return busyShare(k, r, e, notices)
 	case k.paused(e.Now):
 		return busyShare(k, r, e, notices)
-	case r.Share.Rate.N > 0:
+	case share.Rate.N > 0:
 		notices = append(notices, k.serveRated(r.ID, e)...)
-		if k.live(e.Now) && k.State != Shared || k.behind(r, e) || !k.fits(r.Share) || k.due(r.Share.Rate, e.Now) > e.Now {
+		if k.live(e.Now) && k.State != Shared || k.behind(r, e) || !k.fits(share) || k.due(share.Rate, e.Now) > e.Now {
 			k, reply := busyRated(k, r, e)
 			return k, reply, notices
 		}
 	case k.State == Shared:
 		notices = k.serve(r.ID, "", e)
-		if k.shareAt(r.ID) < 0 && (len(k.Queue) > 0 || !k.fits(r.Share)) { //planted:rules-share-fits
+		if k.shareAt(r.ID) < 0 && (len(k.Queue) > 0 || !k.fits(share)) { //planted:rules-share-fits
 			return busyShare(k, r, e, notices)
 		}
 	}
-	opens, rated := k.State != Shared, r.Share.Rate.N > 0
+	opens, rated := k.State != Shared, share.Rate.N > 0
 	waits := len(k.Queue) > 0
 	var reply backend.AcquireReply
 	if rated && k.shareAt(r.ID) < 0 {
-		reply.Rest, reply.Reset = k.spend(r.Share.Rate, 1, e.Now)
+		reply.Rest, reply.Reset = k.spend(share.Rate, 1, e.Now)
 	}
 	if opens {
 		k.openPhase(r.ID, e.Now)
@@ -238,9 +240,11 @@ func (k *Key) serve(asker, freed string, e Env) (notices []Notice) {
 			k.Head, k.HeadSeen = "", 0
 			return notices
 		}
+		k.Flow.load(e.Now)
 		first := k.Queue[0]
+		share := k.restricted(first.Share, e.Now)
 		switch {
-		case first.Share.Rate.N > 0:
+		case share.Rate.N > 0:
 			told, gone := k.serveHead(first, asker, freed, e)
 			if notices = append(notices, told...); gone {
 				continue
@@ -251,7 +255,7 @@ func (k *Key) serve(asker, freed string, e Env) (notices []Notice) {
 		}
 		isNew := k.Head != first.Request
 		switch {
-		case first.Share.Limit > 0 && k.fits(first.Share):
+		case share.Limit > 0 && k.fits(share):
 			k.leaveQueue(first.Locker, first.Request)
 			if e.Listeners(first.Locker) > 0 {
 				k.admit(Share{ID: first.Request, Share: first.Share, End: e.Now + reserveTime, Since: e.Now, Locker: first.Locker}, reserveTime, e.Now)

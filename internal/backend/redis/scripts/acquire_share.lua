@@ -28,12 +28,14 @@ local text, locker, lease, enqueue, holder, queue_ms, reservation, channels, cou
 lease = tonumber(lease)
 local key, peers = {hash = hash, queue = queue, shares = shares, flow = flow}, {channels = channels, counts_all = counts_all == '1'}
 local id, limit, weight = share_of(text)
-local interval, burst, cost = rate_of(text)
 local member = locker .. text
 local k = load_shares(key)
 local now = k.now
 if k.more then return more end
+k.bad = k.bad or load_flow(flow, k)
 if k.bad then return {err = 'BADFIELD ' .. k.bad} end
+limit = limit_of(k, limit, weight)
+local interval, burst, cost = rate_of(text, k)
 pass_phase(key, k, reservation, peers)
 local own = k.state == shared and call('ZSCORE', shares, text)
 local busy = false
@@ -48,8 +50,6 @@ elseif k.live and (k.state ~= shared or k.revoked) then
 elseif k.paused > 0 then
   busy = true
 elseif interval then
-  k.bad = load_flow(flow, k)
-  if k.bad then return {err = 'BADFIELD ' .. k.bad} end
   serve_rated(key, k, id, reservation, peers)
   local first = call('ZRANGE', queue, 0, 0)[1]
   local taken = k.live and k.state ~= shared
@@ -98,7 +98,6 @@ end
 local waits = call('ZCARD', queue) > 0 -- before the writes of the grant: a queue of another type ends the script here
 local rest, reset
 if interval and not own then -- planted:rate-permit-once
-  if not k.full then load_flow(flow, k) end
   rest, reset = spend(flow, k, 1, interval, burst, cost)
 end
 if opens then open_phase(key, k, id) end

@@ -1,8 +1,8 @@
 -- inspect.lua: return the state of a key.
 -- part of the record (0 none, 1 whole, 2 its first 512 bytes)
 -- Returns {state, holder text, held for µs, remaining µs, token, attempts, queue length, live,
---   abandoned, revoked, kept for µs, locker id of the hold, rest of a pause in µs, its reason}. More
---   elements may follow:
+--   abandoned, revoked, kept for µs, locker id of the hold, rest of a pause in µs, its reason, rest of a
+--   restriction in µs, its text, see rate.lua}. More elements may follow:
 --     if it was requested: the record of a done key
 --     if the key is held, or there are parked entries or shares: nil in place of a missing record,
 --       the number of entries, the oldest entry, and its age in µs
@@ -17,26 +17,29 @@
 -- include parts/load.lua
 -- include parts/parked.lua
 -- include parts/share_member.lua
-local hash, queue, parked, shares = unpack(KEYS)
+-- include parts/rate.lua
+local hash, queue, parked, shares, flow = unpack(KEYS)
 local part = unpack(ARGV)
 local k = load(hash, true)
 local now = k.now
+k.bad = k.bad or load_flow(flow, k)
 if k.bad then return {err = 'BADFIELD ' .. k.bad} end
 local kept = math.max(call('PTTL', hash), 0) * 1000
 if k.state == done and k.ends > 0 then kept = math.max(math.min(kept, k.ends - now), 0) end
 local reply = {k.state, k.holder, k.token > 0 and math.max(now - k.token, 0) or 0, k.live and k.ends - now or 0,
   k.state == held and k.token or k.greatest, k.attempts, call('ZCARD', queue), k.live and 1 or 0, k.abandoned and 1 or 0,
-  k.revoked and 1 or 0, kept, k.state == held and k.locker or '', math.max(k.paused - now, 0), k.pause_reason}
+  k.revoked and 1 or 0, kept, k.state == held and k.locker or '', math.max(k.paused - now, 0), k.pause_reason,
+  k.restriction and k.restriction.left or 0, k.restriction and k.restriction.text or ''}
 if (part == '1' or part == '2') and k.state == done then
-  reply[15] = k.record or call('HGET', hash, 'r') or ''
-  if part == '2' then reply[15] = string.sub(reply[15], 1, 512) end
+  reply[17] = k.record or call('HGET', hash, 'r') or ''
+  if part == '2' then reply[17] = string.sub(reply[17], 1, 512) end
 end
 local entries = call('ZCARD', parked) -- they may outlive the field p
 if entries > 0 or k.state == shared or k.state == held then
-  reply[15], reply[16] = reply[15] or false, entries
-  reply[17], reply[18] = oldest(parked, now)
+  reply[17], reply[18] = reply[17] or false, entries
+  reply[19], reply[20] = oldest(parked, now)
 end
-if k.state == held then reply[19] = k.length end
+if k.state == held then reply[21] = k.length end
 if k.state == shared and k.live then
   local some = call('ZRANGE', shares, '(' .. string.format('%.0f', now), '+inf', 'BYSCORE', 'LIMIT', 0, 100, 'WITHSCORES')
   local weights = some[1] and number(call('HGET', hash, 'c'), exact) or 0
@@ -44,7 +47,7 @@ if k.state == shared and k.live then
     local _, _, weight = share_of(member)
     weights = weights - (weight or 0)
   end
-  reply[12], reply[19] = call('HGET', hash, 'o') or '', math.max(weights, 0)
+  reply[12], reply[21] = call('HGET', hash, 'o') or '', math.max(weights, 0)
   for i = 1, #some, 2 do
     local locker, since, holder = string.match(call('HGET', hash, share_of(some[i]) or '') or '', '^([^\n]*)\n(%d+)\n(.*)$')
     local at = #reply

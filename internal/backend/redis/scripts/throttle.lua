@@ -19,7 +19,7 @@
 local hash, queue, shares, flow = unpack(KEYS)
 local text, locker, calls, enqueue, queue_ms, reservation, channels, counts_all = unpack(ARGV)
 calls = tonumber(calls)
-local interval, burst, cost = rate_of(text)
+local interval, burst, cost
 
 -- Admits as many of the calls as the bucket has the cost for.
 local function admit_calls(k, parked)
@@ -33,6 +33,7 @@ if calls == 0 then
   local k = {now = clock()}
   local bad = load_flow(flow, k)
   if bad then return {err = 'BADFIELD ' .. bad} end
+  interval, burst, cost = rate_of(text, k)
   spend(flow, k, 1, interval, burst, cost)
   return {6, 1, 0, 0, 0}
 end
@@ -40,6 +41,7 @@ if call('ZCARD', queue) == 0 and call('PTTL', hash) == -2 then -- first, because
   local k = {now = clock()}
   local bad = load_flow(flow, k)
   if bad then return {err = 'BADFIELD ' .. bad} end
+  interval, burst, cost = rate_of(text, k)
   if due(flow, k, interval, burst, cost) <= k.now then return admit_calls(k, false) end
 end
 -- include parts/load.lua
@@ -53,6 +55,7 @@ local k = load_shares(key)
 if k.more then return more end
 k.bad = k.bad or load_flow(flow, k)
 if k.bad then return {err = 'BADFIELD ' .. k.bad} end
+interval, burst, cost = rate_of(text, k)
 pass_phase(key, k, reservation, peers)
 if string.find(k.ended, id, 1, true) then return {5} end
 local taken = k.live and k.state ~= shared or k.paused > 0

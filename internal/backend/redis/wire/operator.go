@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
@@ -22,8 +24,15 @@ func DecodeInspect(kind backend.Kind, reply []any) (backend.Status, error) {
 		State: backend.StateFree, Holder: text(reply, 1), HeldFor: micro(n[2]), Remaining: micro(n[3]),
 		Token: n[4], Attempt: count(reply, 5), Queue: count(reply, 6), Revoked: n[9] == 1, Locker: text(reply, 11), PauseLeft: span(reply, 12), Paused: text(reply, 13),
 	}
-	if len(reply) > 15 {
-		s.Parked, s.OldestParked, s.ParkedFor = count(reply, 15), text(reply, 16), span(reply, 17)
+	if left := span(reply, 14); left > 0 {
+		var err error
+		if s.Restriction, err = parseRestriction(text(reply, 15)); err != nil {
+			return backend.Status{}, err
+		}
+		s.Restriction.For = left
+	}
+	if len(reply) > 17 {
+		s.Parked, s.OldestParked, s.ParkedFor = count(reply, 17), text(reply, 18), span(reply, 19)
 	}
 	if s.Token > 0 {
 		s.GrantedAt = time.UnixMicro(s.Token)
@@ -31,11 +40,11 @@ func DecodeInspect(kind backend.Kind, reply []any) (backend.Status, error) {
 	switch state := text(reply, 0); {
 	case state == "d":
 		s.State, s.KeepLeft = backend.StateDone, micro(n[10])
-		if len(reply) > 14 && reply[14] != nil {
-			s.Record = []byte(text(reply, 14))
+		if len(reply) > 16 && reply[16] != nil {
+			s.Record = []byte(text(reply, 16))
 		}
 	case state == "h" && live:
-		s.State, s.Lease = backend.StateHeld, span(reply, 18)
+		s.State, s.Lease = backend.StateHeld, span(reply, 20)
 	case kind == backend.KindOnce && (state == "h" || abandoned):
 		s.State, s.KeepLeft = backend.StateAbandoned, micro(n[10])
 	case state == "r" && live:
@@ -50,10 +59,21 @@ func DecodeInspect(kind backend.Kind, reply []any) (backend.Status, error) {
 	return s, nil
 }
 
+// parseRestriction parses a RestrictionText.
+func parseRestriction(text string) (r backend.Restriction, err error) {
+	var per int64
+	parts := strings.SplitN(text, " ", 5)
+	if _, err := fmt.Sscan(text, &r.Limit, &r.Rate.N, &per, &r.Rate.Burst); err != nil || len(parts) < 5 {
+		return r, &ReplyError{"lockcore: unexpected reply: the text of a restriction has less than five parts"}
+	}
+	r.Rate.Per, r.Reason = micro(per), parts[4]
+	return r, nil
+}
+
 // decodeShares decodes the part of a reply of inspect.lua about a shared key.
 func decodeShares(s *backend.Status, reply []any) {
-	s.State, s.Weights = backend.StateShared, count(reply, 18)
-	for i := 19; i+4 < len(reply); i += 5 {
+	s.State, s.Weights = backend.StateShared, count(reply, 20)
+	for i := 21; i+4 < len(reply); i += 5 {
 		h := backend.ShareHeld{Remaining: span(reply, i+1), HeldFor: span(reply, i+2), Locker: text(reply, i+3), Holder: text(reply, i+4)}
 		member := text(reply, i)
 		h.Cooling = len(member) > 0 && member[0] == 'c'

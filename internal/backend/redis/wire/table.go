@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"fmt"
 	"strconv"
 	"time"
 
@@ -196,6 +197,19 @@ func (s *Sender) Pause(k *backend.Key, d time.Duration, reason, id string) Comma
 	return Pause.command(k, micros(d), reason, id, reservation, s.Channels, *flag(s.Single))
 }
 
+// Restrict bounds the terms of the requests for a key for a time.
+var Restrict = script("restrict", []KeyName{Hash, Queue, Shares, Flow}, "length", "text", "id", "reservation", "channels", "counts_all")
+
+// Restrict bounds the terms of the requests for a key for r.For. id is the same in each repeat.
+func (s *Sender) Restrict(k *backend.Key, r backend.Restriction, id string) Command {
+	return Restrict.command(k, micros(r.For), RestrictionText(r), id, reservation, s.Channels, *flag(s.Single))
+}
+
+// RestrictionText returns what is stored of a restriction behind its times, see rate.lua.
+func RestrictionText(r backend.Restriction) string {
+	return fmt.Sprintf("%d %d %d %d %s", r.Limit, r.Rate.N, micros(r.Rate.Per), r.Rate.Burst, r.Reason)
+}
+
 // Clear frees a key that is not held, see backend.ClearRequest.
 var Clear = script("clear", []KeyName{Hash, Queue, Shares}, "keep_ms", "reservation", "channels", "counts_all", "seen", "seen_done", "id")
 
@@ -222,7 +236,7 @@ func (s *Sender) ForceClear(r *backend.ForceClearRequest, id string) Command {
 }
 
 // Inspect returns the state of a key.
-var Inspect = script("inspect", []KeyName{Hash, Queue, Parked, Shares}, "part")
+var Inspect = script("inspect", []KeyName{Hash, Queue, Parked, Shares, Flow}, "part")
 
 // Inspect returns the state of a key.
 func (*Sender) Inspect(k *backend.Key, part backend.RecordPart) Command {

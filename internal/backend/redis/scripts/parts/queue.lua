@@ -88,7 +88,9 @@ local function reserve(hash, queue, reservation, peers)
     if not first then return false end
     local locker, request = waiter(first)
     local lives = notify(peers, locker, 'w' .. request) -- planted:waiter-lives
-    if lives and string.find(first, '/%d+/%d+/%d+/%d+/%d+/%d+/$') then return false end -- its own request is granted when it is due, so the key stays free
+    if lives and string.byte(first, -1) == 47 and (string.find(first, '/%d+/%d+/%d+/%d+/%d+/%d+/$') or call('HGET', hash .. ':f', 'z')) then
+      return false -- its own request is granted when its rate or the restriction allows it, so the key stays free
+    end
     call('ZREM', queue, first)
     if lives then
       call('HSET', hash, 's', reserved, 'h', request, 'o', locker, 'x', clock() + reservation, 'd', reservation)

@@ -5,13 +5,29 @@
 --     was written, both in µs
 --   w head: the first request of the queue, if it has a rate, and when it was last sent, or became
 --     the first
+--   z restriction "ends length limit n period burst reason", the times in µs: until its end, a request
+--     gets the smaller of these and its own terms. A limit or n of 0 restricts nothing
 local max_ahead = 172800000000 -- µs: how far ahead the bucket is full at most
 local max_counted = 100 -- requests of the queue whose costs a busy reply counts
 
 -- Returns µs for a cost of 1, burst and cost, or nil without a rate.
-local function rate_of(text)
+local function rate_of(text, k)
   local n, per, burst, cost = string.match(text, '/%d+/%d+/(%d+)/(%d+)/(%d+)/(%d+)/$')
-  if n then return per / n, tonumber(burst), tonumber(cost) end
+  local r = k.restriction
+  if not r or not r.interval then
+    if n then return per / n, tonumber(burst), tonumber(cost) end
+  elseif n then
+    return math.max(per / n, r.interval), math.min(tonumber(burst), r.burst), tonumber(cost) -- planted:restricted-rate
+  elseif string.byte(text, -1) == 47 then -- '/': not a request for the key alone
+    return r.interval, r.burst, 1
+  end
+end
+
+-- Returns the limit of a request for a share. One that is heavier than the restriction gets the key
+-- when no other share is held or cools: otherwise it would wait until the restriction ends.
+local function limit_of(k, limit, weight)
+  local r = k.restriction
+  return r and r.limit > 0 and math.min(limit, math.max(r.limit, weight)) or limit -- planted:restricted-limit
 end
 
 -- Extends the TTL of the flow to at least ms.
@@ -19,10 +35,11 @@ local function keep_flow(flow, ms)
   if call('PTTL', flow) < ms then call('PEXPIRE', flow, ms) end
 end
 
--- Reads the flow into k.full, k.ahead, k.rated_head and k.rated_seen. Returns 'b' or 'w' if that field
--- cannot be read.
+-- Reads the flow into k.full, k.ahead, k.rated_head, k.rated_seen, and k.restriction if it has not
+-- ended. Returns the name of a field that cannot be read. If the end of a restriction is further away
+-- than it is long, the clock was set back, and the field is written anew.
 local function load_flow(flow, k)
-  local v = call('HMGET', flow, 'b', 'w')
+  local v = call('HMGET', flow, 'b', 'w', 'z')
   k.full, k.ahead, k.rated_head, k.rated_seen = 0, 0, '', 0
   if v[1] then
     local full, ahead = string.match(v[1], '^(%d+) (%d+)$')
@@ -33,6 +50,21 @@ local function load_flow(flow, k)
     local id, seen = string.match(v[2], '^(%w+) (%d+)$')
     if not id or #seen > 16 then return 'w' end
     k.rated_head, k.rated_seen = id, tonumber(seen)
+  end
+  if v[3] then
+    local ends, length, limit, n, per, burst = string.match(v[3], '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ')
+    if not ends or #ends > 16 or #length > 16 or #limit > 16 or #n > 16 or #per > 16 or #burst > 16 then return 'z' end
+    ends, length = tonumber(ends), tonumber(length)
+    if ends - k.now > length then -- planted:restriction-clock
+      ends = k.now + length
+      call('HSET', flow, 'z', string.format('%.0f', ends) .. string.match(v[3], ' .*$'))
+    end
+    if ends > k.now then -- planted:restriction-ends
+      k.restriction = {
+        left = ends - k.now, text = string.match(v[3], '^%d+ %d+ (.*)$'), limit = tonumber(limit), interval = tonumber(n) > 0 and per / n,
+        burst = tonumber(burst),
+      }
+    end
   end
 end
 
@@ -76,7 +108,6 @@ end
 -- Notes that a request with a rate was sent, if it is the first of the queue. The rate does not
 -- decide its turn, so it may have to wait for long.
 local function see_again(key, k, id)
-  if not k.full and load_flow(key.flow, k) then return end -- the request reports the field when the rate decides
   if k.rated_head == id then see_head(key.flow, k, id) end -- planted:rate-seen-again
 end
 
@@ -89,7 +120,7 @@ local function busy_rated(key, k, id, member, interval, burst, cost)
   local full = math.max(k.full, k.now)
   for _, other in ipairs(first) do
     if other == member then break end
-    local other_interval, _, other_cost = rate_of(other)
+    local other_interval, _, other_cost = rate_of(other, k)
     if other_interval then full = full + refill(other_cost, other_interval) end -- planted:rate-costs-before
   end
   local left = math.max(due_of(full, interval, burst, cost) - k.now, 0)
