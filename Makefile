@@ -59,7 +59,7 @@ fmt: ## format the code and tidy each go.mod as lint wants it
 	set -e; for m in . tools $(MODULES); do (cd $$m && $(GO) mod tidy); done
 	$(GO) mod tidy -modfile=newest.mod
 
-EXAMPLES := worker cron stripes transfer
+EXAMPLES := worker flow cron stripes transfer
 
 .PHONY: examples $(EXAMPLES:%=example-%) example-inventory
 examples: $(EXAMPLES:%=example-%) example-inventory ## run the examples that need no server

@@ -11,7 +11,8 @@ import (
 // Paused marks the error of a call that its resource has refused for a time, such as a 429 with
 // Retry-After: no call of the key begins for d, in all processes. The innermost [Throttled], [Limited],
 // [Shared] or [Exclusive] around the function that returns the error pauses its key, before it releases
-// the key. Under asynqmw the task then comes back after d, and uses up no retry.
+// the key. [LimitedAll] nests calls of Limited, so it pauses the key that it acquires last. Under asynqmw
+// the task then comes back after d, and uses up no retry.
 //
 //	res, err := client.Do(req)
 //	…

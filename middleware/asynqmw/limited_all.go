@@ -33,7 +33,10 @@ type LimitsFunc func(ctx context.Context, t *asynq.Task) ([]KeyLimit, error)
 // The default of Terms.Name is the different classes of the keys, sorted and joined by a plus sign.
 // A task for which there is no room is treated as a task of [Exclusive] whose key is busy. With
 // [Parking] it is parked on the key that is busy, and holds no permit. When it is woken and finds
-// another of its keys busy, it leaves its place and is parked on that key, at the end.
+// another of its keys busy, it leaves its place and is parked on that key, at the end. So on a key of
+// all tenants the tasks of a tenant with many tasks may be in front of the others, and Parking.Weight
+// does not change that. To prevent it, call guard.Limited for that key in the handler, under Limited
+// for the tenant: the task then waits in its worker.
 //
 // LimitedAll panics if locks or limits is nil, or if o is not valid.
 func LimitedAll(locks *lockcore.Locker, limits LimitsFunc, o ShareOptions) asynq.MiddlewareFunc {

@@ -46,7 +46,9 @@ func (s *Stage) Node(o lockcore.Options) (n *Node, err error) {
 		o.Terms.Lease = quorumLease
 		n.Locks, err = lockcore.NewQuorum(masters, o)
 	default:
-		rdb := redis.NewClient(&redis.Options{Addr: s.Redis.Options().Addr, Dialer: n.dial})
+		to := s.options()
+		n.open, to.Dialer = to.Dialer, n.dial
+		rdb := redis.NewClient(to)
 		s.closers = append(s.closers, rdb.Close)
 		n.Locks, err = lockcore.New(rdb, o)
 	}
@@ -89,13 +91,19 @@ func (s *Stage) join(ctx context.Context, addrs []string) error {
 
 // Cable is the connection of a node to Redis.
 type Cable struct {
+	open func(ctx context.Context, network, addr string) (net.Conn, error) // nil: a socket
+
 	mu    sync.Mutex // guards the fields below; Cut closes each connection that dial has added
 	isCut bool
 	conns []net.Conn
 }
 
 func (c *Cable) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	opened, err := new(net.Dialer).DialContext(ctx, network, addr)
+	open := c.open
+	if open == nil {
+		open = new(net.Dialer).DialContext
+	}
+	opened, err := open(ctx, network, addr)
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/redistest/pipe"
 )
 
 // Program is an example.
@@ -27,6 +29,7 @@ type Program struct {
 	Name   string
 	Flags  func(*flag.FlagSet) // adds flags to -redis, may be nil
 	Memory bool                // without -redis, the locks are in the memory of the process
+	Piped  bool                // the Redis inside the process has no socket, so that a test can run the program in virtual time
 	Quorum bool                // -redis may be 3, 5 or 7 servers, a majority of which has the locks
 	Play   func(context.Context, *Stage) error
 }
@@ -40,7 +43,8 @@ type Stage struct {
 	Out    io.Writer     // any goroutine may write
 
 	began   time.Time
-	closers []func() error // in the order in which their objects were opened
+	closers []func() error        // in the order in which their objects were opened
+	options func() *redis.Options // of a client of Redis
 }
 
 // Main runs the program with the arguments of the process, and exits with 1 after an error.
@@ -94,7 +98,7 @@ func (p Program) Run(ctx context.Context, args []string, stdout io.Writer) (err 
 		return errors.New("-redis must be one HOST:PORT: this program has no locks on a majority of servers")
 	}
 	if *addr != "" || !p.Memory {
-		if err := s.connect(ctx, addrs[0]); err != nil {
+		if err := s.connect(ctx, addrs[0], p.Piped); err != nil {
 			return err
 		}
 	}
@@ -107,20 +111,24 @@ func (p Program) Run(ctx context.Context, args []string, stdout io.Writer) (err 
 }
 
 // connect connects to the Redis at addr, or to one inside the process.
-func (s *Stage) connect(ctx context.Context, addr string) error {
+func (s *Stage) connect(ctx context.Context, addr string, piped bool) error {
+	s.options = func() *redis.Options { return &redis.Options{Addr: addr} }
 	if s.Inside = addr == ""; s.Inside {
 		inside := miniredis.NewMiniRedis()
 		inside.ClockTTL(true) // without it, no key would expire
-		if err := inside.Start(); err != nil {
+		memory := pipe.NewServer(inside)
+		s.closers = append(s.closers, func() error { memory.Close(); return nil })
+		if piped {
+			s.options = memory.Options
+		} else if err := inside.Start(); err != nil {
 			return err
+		} else {
+			addr = inside.Addr()
 		}
-		s.closers = append(s.closers, func() error { inside.Close(); return nil })
-		addr = inside.Addr()
-	}
-	if err := checkAddr(addr); err != nil {
+	} else if err := checkAddr(addr); err != nil {
 		return err
 	}
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	rdb := redis.NewClient(s.options())
 	s.Redis = rdb
 	s.closers = append(s.closers, rdb.Close)
 	if err := rdb.Ping(ctx).Err(); err != nil {
