@@ -27,17 +27,17 @@ func restrictions() []mistake {
 		{
 			name: "restriction-never-ends", what: "A restriction counts after its end.",
 			edits: []edit{{"restriction-ends", always()}},
-			pkg:   memory, test: "TestDifferential",
+			pkg:   memory, test: "TestDifferentialFixed",
 		},
 		{
 			name: "restriction-moves-with-the-clock", what: "After the clock was set back, a restriction lasts for longer than it was meant to.",
 			edits: []edit{{"restriction-clock", never()}},
-			pkg:   memory, test: "TestDifferential",
+			pkg:   memory, test: "TestDifferentialFixed",
 		},
 		{
 			name: "restriction-forgotten", what: "A restriction has no TTL.",
 			edits: []edit{{"restriction-ttl", skip()}},
-			pkg:   memory, test: "TestDifferential",
+			pkg:   memory, test: "TestDifferentialFixed",
 		},
 		{
 			name: "rules-restriction-without-limit", what: "By the rules, a restriction does not change the limit of a request.",

@@ -139,7 +139,7 @@ var mistakes = []struct {
 	{"a batch admits more than fit", "throttle", "math.floor(room / (cost * interval)) + 1", "math.floor(room / (cost * interval)) + 2", "rate"},
 	{"a batch is admitted although other processes wait", "throttle", "if call('ZCARD', queue) > 0 then calls = 1 end", "", "order"},
 	{"a bucket fills beyond its size", "throttle", "k.full = math.min(math.max(k.full, k.now) +", "k.full = math.min(math.max(k.full, k.now - 60000000) +", ""},
-	{"serve takes the cost of the request that it tells", "throttle", "local at = due(flow, k, rate_of(text)) -- planted:rate-told\n", "local at = due(flow, k, rate_of(text))\n  if at <= k.now then spend(flow, k, 1, rate_of(text)) end\n", ""},
+	{"serve takes the cost of the request that it tells", "throttle", "local at = due(flow, k, rate_of(text, k)) -- planted:rate-told\n", "local at = due(flow, k, rate_of(text, k))\n  if at <= k.now then spend(flow, k, 1, rate_of(text, k)) end\n", ""},
 	{"a time after the clock was set back is not written", "throttle", "    call('HSET', flow, 'b', string.format('%.0f %.0f', k.full, k.ahead)) -- planted:rate-clock-written\n  end\n  return due_of", "  end\n  return due_of", "idle"},
 	{"a time after the clock was set back stays", "throttle", "if k.full - k.now > k.ahead then -- planted:rate-clock", "if false then", "idle"},
 	{"the rate of a key has no TTL", "throttle", "keep_flow(flow, math.ceil(k.ahead / 1000) + 1)", "", "left"},

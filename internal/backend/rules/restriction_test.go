@@ -9,6 +9,7 @@ import (
 )
 
 // If the clock is set back, a restriction lasts no longer than it would have from then on.
+// Shows: V7
 func TestRestrictionClock(t *testing.T) {
 	e := rules.Env{Now: 1e15, Locker: "L", Listeners: func(string) int { return 1 }}
 	k, _ := rules.Restrict(rules.Key{}, backend.Restriction{Limit: 1, For: time.Hour, Reason: "night"}, "OPERATION", e)
