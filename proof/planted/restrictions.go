@@ -32,7 +32,7 @@ func restrictions() []mistake {
 		{
 			name: "restriction-moves-with-the-clock", what: "After the clock was set back, a restriction lasts for longer than it was meant to.",
 			edits: []edit{{"restriction-clock", never()}},
-			pkg:   memory, test: "TestDifferentialFixed",
+			pkg:   "internal/backend/redis", test: "TestScriptRestrictionClock",
 		},
 		{
 			name: "restriction-forgotten", what: "A restriction has no TTL.",

@@ -58,14 +58,28 @@ func restrictions() []rule {
 			s.weights(&s.job, 3)
 			s.check(s.state(&s.job, backend.StateShared).Restriction == (backend.Restriction{}), "the status has a restriction")
 		}),
-		fast("a restriction lowers a rate, and raises none", func(s *scene) {
+		fast("a heavy share with a rate that waits gets the key when the other shares end", func(s *scene) {
+			s.b.listen()
+			s.a.restrict(&s.job, backend.Restriction{Limit: 2, For: time.Hour})
+			quick := backend.Rate{N: 1000, Per: time.Second, Burst: 10, Cost: 1}
+			r, _ := s.a.hold(&s.job, rated(5, quick))
+			heavy := request(&s.job, rated(5, quick), queued)
+			heavy.Share.Weight = 3
+			s.b.acquire(backend.OutcomeBusy, heavy)
+			s.a.endShare(r)
+			s.b.getsTurn(heavy)
+		}),
+		fast("a restriction lowers a rate", func(s *scene) {
 			s.a.restrict(&s.job, oneAMinute)
-			s.a.acquire(backend.OutcomeAdmitted, request(&s.job, throttled(backend.Rate{N: 100, Per: time.Second, Burst: 10, Cost: 1}), calls(10)))
-			s.due(s.b.acquire(backend.OutcomeBusy, request(&s.job, throttled(backend.Rate{N: 100, Per: time.Second, Burst: 10, Cost: 1}))), time.Minute)
-			slow := backend.Rate{N: 1, Per: time.Hour, Burst: 1, Cost: 1}
-			s.due(s.b.acquire(backend.OutcomeBusy, request(&s.job, throttled(slow))), time.Minute)
-			s.a.restrict(&s.job, backend.Restriction{})
-			s.due(s.b.acquire(backend.OutcomeBusy, request(&s.job, throttled(slow))), time.Minute)
+			quick := request(&s.job, throttled(backend.Rate{N: 100, Per: time.Second, Burst: 10, Cost: 1}), calls(10))
+			s.a.acquire(backend.OutcomeAdmitted, quick)
+			s.due(s.b.acquire(backend.OutcomeBusy, quick), time.Minute)
+		}),
+		fast("a restriction raises no rate", func(s *scene) {
+			s.a.restrict(&s.job, oneAMinute)
+			slow := throttled(backend.Rate{N: 1, Per: time.Hour, Burst: 1, Cost: 1})
+			s.a.acquire(backend.OutcomeAdmitted, request(&s.job, slow))
+			s.due(s.b.acquire(backend.OutcomeBusy, request(&s.job, slow)), time.Hour)
 		}),
 		fast("a restriction gives a rate to shares without one", func(s *scene) {
 			s.a.restrict(&s.job, oneAMinute)
