@@ -135,7 +135,7 @@ func TestPrometheus(t *testing.T) {
 
 	board, alerts := queries(t)
 	open := slices.DeleteFunc(slices.Concat(board, alerts), func(s stanza) bool {
-		return strings.Contains(s.expr, "holdfast_server_failed") // the program has one Redis
+		return strings.Contains(s.expr, ofMajority)
 	})
 	count, last := len(open), ""
 	for end := time.Now().Add(2 * time.Minute); len(open) > 0 && time.Now().Before(end) && t.Context().Err() == nil; {
