@@ -42,8 +42,8 @@ type Observer interface {
 	// call; only CompletionFailed or CompletionStored may follow. These events belong to no
 	// call and come with any ctx:
 	//
-	//   - RenewPass, GroupSent, CleanupFailed, ForceCleared, ServerFailed, ServerRecovered and
-	//     Misconfigured
+	//   - RenewPass, GroupSent, CleanupFailed, ForceCleared, Paused, Restricted, ServerFailed,
+	//     ServerRecovered and Misconfigured
 	//   - BadRecord, if a middleware reports it
 	//   - NoKey, ConflictLost, PayloadDiffers, TickAbandoned, Parked, Unparked, Replaced and
 	//     RerunSkipped

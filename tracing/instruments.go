@@ -28,6 +28,7 @@ type instruments struct {
 	acquisitions, contentions, takeovers, lost, overruns, completionsFailed metric.Int64Counter
 	renewals, conflictsLost, noKey, badRecords, misconfigured               metric.Int64Counter
 	payloadMismatches, ticksAbandoned, cleanupsFailed, parked               metric.Int64Counter
+	pauses, replaced                                                        metric.Int64Counter
 
 	kept, gone, failed metric.MeasurementOption
 
@@ -79,6 +80,8 @@ func newInstruments(m metric.Meter) (instruments, error) {
 		cleanupsFailed:    counter("holdfast.cleanup.failed", "{lease}", "Withdrawals and releases that Redis did not confirm"),
 		misconfigured:     counter("holdfast.misconfigured", "{problem}", "Problems of the setup"),
 		parked:            counter("holdfast.parked", "{task}", "Times that a task was parked"),
+		pauses:            counter("holdfast.pauses", "{pause}", "Pauses of keys that this process has set"),
+		replaced:          counter("holdfast.replaced", "{job}", "Jobs that ended without a run because a newer one was delivered"),
 		kept:              result("kept"), gone: result("gone"), failed: result("failed"),
 		parkedKeys: &parkedKeys{keys: map[parkedKey]parkedTasks{}, classes: map[*class]bool{}},
 	}
@@ -94,6 +97,7 @@ func newInstruments(m metric.Meter) (instruments, error) {
 	in.badRecords.Add(ctx, 0)
 	in.cleanupsFailed.Add(ctx, 0)
 	in.misconfigured.Add(ctx, 0)
+	in.pauses.Add(ctx, 0)
 	return in, nil
 }
 
@@ -177,6 +181,7 @@ func (in *instruments) create(c *class, kind event.Kind) {
 	in.noKey.Add(ctx, 0, c.only)
 	in.payloadMismatches.Add(ctx, 0, c.only)
 	in.ticksAbandoned.Add(ctx, 0, c.only)
+	in.replaced.Add(ctx, 0, c.only)
 }
 
 func labels(kv ...attribute.KeyValue) metric.MeasurementOption {

@@ -28,6 +28,9 @@ func TestReportsAreCounted(t *testing.T) {
 		r.Event(ctx, event.ConflictLost{Name: "account", Holder: event.Holder{Host: "db7", Task: "t1"}})
 		r.Event(ctx, event.PayloadDiffers{Name: "account", Key: "account:42"})
 		r.Event(ctx, event.TickAbandoned{Name: "account", Key: "account@1"})
+		r.Event(ctx, event.Replaced{Name: "account", Key: "account:42"})
+		r.Event(ctx, event.Paused{Key: "account:42", For: time.Minute, Reason: "full"})
+		r.Event(ctx, event.Paused{Key: "account:42"}) // its end
 		r.Event(ctx, event.Parked{Name: "account", Kind: event.KindExclusive, Key: "account:42", Count: 1})
 		r.Event(ctx, event.Parked{Name: "account", Kind: event.KindExclusive, Key: "account:42", Count: 1, Again: true})
 		r.Event(ctx, event.Unparked{Name: "account", Kind: event.KindExclusive, Key: "account:42", Parked: time.Minute})
@@ -52,6 +55,8 @@ func TestReportsAreCounted(t *testing.T) {
 		{"holdfast.conflict.lost", []string{"holdfast.name", "account"}, 2},
 		{"holdfast.payload_mismatches", []string{"holdfast.name", "account"}, 2},
 		{"holdfast.tick.abandoned", []string{"holdfast.name", "account"}, 2},
+		{"holdfast.replaced", []string{"holdfast.name", "account"}, 2},
+		{"holdfast.pauses", nil, 2},
 		{"holdfast.parked", []string{"holdfast.kind", "exclusive", "holdfast.name", "account", "holdfast.again", "false"}, 2},
 		{"holdfast.parked", []string{"holdfast.kind", "exclusive", "holdfast.name", "account", "holdfast.again", "true"}, 2},
 		{"holdfast.parked.duration", []string{"holdfast.kind", "exclusive", "holdfast.name", "account"}, 2},
@@ -152,7 +157,7 @@ func TestALateRecordIsASpanOfItsOwn(t *testing.T) {
 // So the function rate of a monitoring system sees that event.
 func TestCountersExistBeforeTheirFirstEvent(t *testing.T) {
 	r := newRig(t, tracing.Options{})
-	for _, name := range []string{"holdfast.bad_records", "holdfast.cleanup.failed", "holdfast.misconfigured"} {
+	for _, name := range []string{"holdfast.bad_records", "holdfast.cleanup.failed", "holdfast.misconfigured", "holdfast.pauses"} {
 		if ps := r.points(t, name); len(ps) != 1 || ps[0].n != 0 {
 			t.Errorf("%s after New: %v, want one series with 0", name, ps)
 		}
@@ -164,7 +169,7 @@ func TestCountersExistBeforeTheirFirstEvent(t *testing.T) {
 	for name, series := range map[string]int{
 		"holdfast.acquisitions": 16, "holdfast.contentions": 1, "holdfast.takeovers": 1, "holdfast.lease.held": 1, "holdfast.lease.lost": 6,
 		"holdfast.overruns": 1, "holdfast.completion.failed": 1, "holdfast.conflict.lost": 1, "holdfast.no_key": 1, "holdfast.payload_mismatches": 1,
-		"holdfast.tick.abandoned": 1, "holdfast.parked": 2,
+		"holdfast.tick.abandoned": 1, "holdfast.replaced": 1, "holdfast.parked": 2,
 	} {
 		ps := r.points(t, name)
 		if len(ps) != series || r.count(t, name) != 0 {

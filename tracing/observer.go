@@ -104,6 +104,8 @@ func (o *observer) Event(ctx context.Context, e event.Event) {
 		o.in.payloadMismatches.Add(ctx, 1, metric.WithAttributes(attribute.String(attrName, e.Name)))
 	case event.TickAbandoned:
 		o.in.ticksAbandoned.Add(ctx, 1, metric.WithAttributes(attribute.String(attrName, e.Name)))
+	case event.Replaced:
+		o.in.replaced.Add(ctx, 1, metric.WithAttributes(attribute.String(attrName, e.Name)))
 	case event.Parked:
 		c := o.classOf(event.Acquisition{Kind: e.Kind, Name: e.Name})
 		o.in.parked.Add(ctx, 1, c.again[e.Again])
@@ -114,6 +116,10 @@ func (o *observer) Event(ctx context.Context, e event.Event) {
 		o.in.parkedKeys.record(c, e.Key, e.Count, e.Oldest, 0)
 	case event.CleanupFailed:
 		o.in.cleanupsFailed.Add(ctx, int64(e.N))
+	case event.Paused:
+		if e.For > 0 {
+			o.in.pauses.Add(ctx, 1)
+		}
 	case event.ServerFailed:
 		o.in.serversFailed.Add(ctx, 1, labels(attribute.String(attrServer, e.Server)))
 	case event.ServerRecovered:

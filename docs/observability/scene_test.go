@@ -61,6 +61,8 @@ func provoke(t *testing.T) metricdata.ResourceMetrics {
 			s.majority(o)
 			s.jobs()
 			s.parks()
+			s.replaces()
+			s.pauses()
 			s.ticks()
 			s.closes()
 			time.Sleep(time.Second) // a go-redis subscription sleeps 100 ms after an error, before it notices that it is closed
@@ -291,6 +293,27 @@ func (s *scene) parks() {
 		return nil
 	})
 	<-ran
+}
+
+// replaces: two tasks of Latest wait for their key, and one of them is older.
+func (s *scene) replaces() {
+	latest := asynqmw.Latest(s.b, asynqmw.ByJSON("account", "/id"), asynqmw.LatestOptions{})(asynq.NotFoundHandler())
+	var wg sync.WaitGroup
+	_ = guard.Exclusive(s.Context(), s.a, "account:8", named("account"), func(context.Context) error {
+		for range 2 {
+			wg.Go(func() { _ = latest.ProcessTask(s.Context(), asynq.NewTask("rebuild", []byte(`{"id": 8}`))) })
+		}
+		time.Sleep(time.Second) // shorter than the wait of the tasks
+		return nil
+	})
+	wg.Wait()
+}
+
+// pauses: the resource of a handler refuses it for a minute.
+func (s *scene) pauses() {
+	_ = guard.Exclusive(s.Context(), s.a, "partner:2", named("partner"), func(context.Context) error {
+		return guard.Paused(context.DeadlineExceeded, time.Minute)
+	})
 }
 
 // ticks: a tick is abandoned, and the instance that has the next tick reports that.

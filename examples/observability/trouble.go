@@ -36,6 +36,7 @@ var troubles = []struct {
 	{"a task of a hot account stays parked", "HoldfastParkedOld", (*demo).parked},
 	{"a done key has a record that a release with another type wrote", "HoldfastBadRecord", (*demo).badRecord},
 	{"a producer repeats a job with another payload", "", (*demo).otherPayload},
+	{"a partner refuses a call for a while, and a newer task replaces an older one", "", (*demo).refused},
 	{"an instance dies in the middle of a cron tick", "", (*demo).deadTick},
 	{"a request has no key, and the body of another one was read before Idempotent", "HoldfastNoKey, HoldfastMisconfigured", (*demo).badRequests},
 }
@@ -196,6 +197,17 @@ func (d *demo) otherPayload(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// refused pauses a key, because its handler was refused. It also reports that a task was replaced, as
+// asynqmw.Latest does in a program.
+func (d *demo) refused(ctx context.Context) error {
+	d.observer.Event(ctx, event.Replaced{Name: "account", Key: "account:hot"})
+	tooMany := errors.New("429 Too Many Requests")
+	err := guard.Exclusive(ctx, d.a.Locks, "partner:1", lockcore.Terms{Name: "partner"}, func(context.Context) error {
+		return guard.Paused(tooMany, short)
+	})
+	return unless(err, tooMany)
 }
 
 // deadTick leaves a tick of a cron job without an outcome, as an instance that dies does. The

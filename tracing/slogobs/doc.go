@@ -60,6 +60,8 @@
 //	cleanup failed                warn   Redis did not confirm withdrawals or releases: a key may stay held until its lease ends
 //	server failed                 warn   one of several servers does not reply in time; "server replies again" is info
 //	lease ended by force          warn   this process called ForceClear
+//	paused                        info   this process called Pause, also by guard.Paused; "pause ended" is info too
+//	restricted                    info   this process called Restrict; "restriction ended" is info too
 //	record does not decode        error
 //	misconfigured                 error
 //	waiting, granted, released, replayed, transferred
@@ -76,7 +78,7 @@
 // A record has those of these attributes that are known:
 //
 //   - kind and name
-//   - limit, only for a share: -1 if it is unlimited
+//   - limit, for a share: -1 if it is unlimited
 //   - key_digest: the first 8 bytes of the SHA-256 of the key in hex, as on spans
 //   - holder; holder_locker: the UUID of the holder's Locker while its hold lasts; locker: the UUID
 //     of the Locker that made the call. If both UUIDs are equal, the holder is a call of the same
@@ -86,6 +88,8 @@
 //   - for parked tasks: tasks, the number of parked tasks of the key; oldest, the age of the oldest
 //   - for parked: before, again and delay; for unparked: parked; see event.Parked and
 //     event.Unparked
+//   - for paused and restricted: for and reason; for restricted: limit, n, per and burst; see
+//     event.Paused and event.Restricted
 //
 // The records of a call are logged with its ctx, so a slog.Handler can add trace IDs.
 //

@@ -67,6 +67,10 @@ var events = []struct {
 	{event.ServerFailed{Server: "10.0.0.1:6379", Err: fmt.Errorf("%w: %q", lockcore.ErrUnavailable, canary)}, "WARN", "server failed"},
 	{event.ServerRecovered{Server: "10.0.0.1:6379"}, "INFO", "server replies again"},
 	{event.ForceCleared{Kind: event.KindOnce, Key: canary, Token: 7, EvenAlive: true}, "WARN", "lease ended by force"},
+	{event.Paused{Key: canary, For: time.Minute, Reason: "full"}, "INFO", "paused"},
+	{event.Paused{Key: canary}, "INFO", "pause ended"},
+	{event.Restricted{Key: canary, Limit: 2, For: time.Minute, Reason: "slow"}, "INFO", "restricted"},
+	{event.Restricted{Key: canary}, "INFO", "restriction ended"},
 	{event.Misconfigured{Problem: "no Configure"}, "ERROR", "misconfigured"},
 	{event.BadRecord{Err: fmt.Errorf("%w: %q", lockcore.ErrRecord, canary)}, "ERROR", "record does not decode"},
 }
@@ -88,7 +92,7 @@ func TestRecords(t *testing.T) {
 			if err := json.Unmarshal(out.Bytes(), &record); err != nil {
 				t.Fatalf("%T: %v: %q", tt.event, err, out.String())
 			}
-			if record["level"] != tt.level || record["msg"] != "holdfast: "+tt.message || record["name"] != "charge" && record["problem"] == nil && record["leases"] == nil && record["even_alive"] == nil && record["server"] == nil {
+			if record["level"] != tt.level || record["msg"] != "holdfast: "+tt.message || record["name"] != "charge" && record["problem"] == nil && record["leases"] == nil && record["even_alive"] == nil && record["server"] == nil && record["for"] == nil {
 				t.Errorf("%+v: %v", tt.event, record)
 			}
 			if !expose && strings.Contains(out.String(), canary) {
