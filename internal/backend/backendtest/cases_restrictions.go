@@ -58,16 +58,11 @@ func restrictions() []rule {
 			s.weights(&s.job, 3)
 			s.check(s.state(&s.job, backend.StateShared).Restriction == (backend.Restriction{}), "the status has a restriction")
 		}),
-		fast("a heavy share with a rate that waits gets the key when the other shares end", func(s *scene) {
-			s.b.listen()
+		fast("a share with a rate that is heavier than a restriction gets the free key", func(s *scene) {
 			s.a.restrict(&s.job, backend.Restriction{Limit: 2, For: time.Hour})
-			quick := backend.Rate{N: 1000, Per: time.Second, Burst: 10, Cost: 1}
-			r, _ := s.a.hold(&s.job, rated(5, quick))
-			heavy := request(&s.job, rated(5, quick), queued)
+			heavy := request(&s.job, rated(5, backend.Rate{N: 1000, Per: time.Second, Burst: 10, Cost: 1}))
 			heavy.Share.Weight = 3
-			s.b.acquire(backend.OutcomeBusy, heavy)
-			s.a.endShare(r)
-			s.b.getsTurn(heavy)
+			s.b.acquire(backend.OutcomeGranted, heavy)
 		}),
 		fast("a restriction lowers a rate", func(s *scene) {
 			s.a.restrict(&s.job, oneAMinute)
