@@ -42,6 +42,7 @@ type UnparkRequest struct {
 	Marked int64         // remove an entry only if it has a mark that is not newer, see UnparkReply.Marked; 0: with and without a mark
 	Woken  int           // wanted number of woken entries that begin with Prefix; includes those that are woken already
 	Prefix string        // of the entries that the caller can wake
+	Skip   []string      // prefixes of entries that are neither woken nor counted
 	Fresh  time.Duration // how long an entry counts as woken after it was marked; default and maximum: WokenTime
 }
 

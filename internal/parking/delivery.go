@@ -351,6 +351,9 @@ func (v *Delivery) endHolds() {
 func (v *Delivery) wakeCooled() {
 	for _, k := range v.needs {
 		if v.mayHave(k.lockKey) && (k.interval > 0 || k.share.Limit > 0 || !v.busyHere(k.lockKey)) {
+			if v.minHold > 0 { // at a rate's turn, tasks come back by themselves, and weights have no effect
+				v.noteUnused(k.lockKey)
+			}
 			_, want := v.noteParked(k.lockKey, part{weight: k.part.weight})
 			v.wakeFree(k.lockKey, want)
 		}

@@ -30,10 +30,10 @@ type knownKey struct {
 	left time.Time // when it had none left
 	part part
 
-	// woken is how many tasks count as woken for the sake of the weight. Each hold adds one, up to
-	// the weight, and each woken task that finds the key busy takes one away. So a key whose tasks
-	// do not wait in the queue costs at most one further delivery for each run. In any order of the
-	// two the number stays between 1 and the weight. Each process has its own number, and a wake
+	// woken is how many tasks count as woken for the sake of the weight. Each hold that ends while no
+	// task waits for the key adds one, up to the weight, and each woken task that finds the key busy
+	// takes one away. So a key whose tasks do not wait in the queue costs at most one further
+	// delivery for each run. In any order of the two the number stays between 1 and the weight. Each process has its own number, and a wake
 	// counts the woken tasks of all processes.
 	woken int
 }
@@ -148,6 +148,13 @@ func (p *Pool) startHold(k lockKey) {
 	defer p.mu.Unlock()
 	p.countsLocked(k).holds++
 	delete(p.free, k)
+}
+
+// noteUnused notes that k has room and no task waits for it. So one more of its tasks may be in the
+// queue.
+func (p *Pool) noteUnused(k lockKey) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if known := p.known[k]; !known.seen.IsZero() { // else weight is not known
 		known.woken = min(known.woken+1, known.part.weight)
 		p.known[k] = known

@@ -49,6 +49,7 @@ type Task struct {
 	Kept      bool      // the queue keeps it when it has completed, so that a late Run runs it again
 	Completed time.Time // when it completed last; zero: never
 	Deadline  time.Time // of all its deliveries; zero: none
+	Queue     string    // the names of the tasks that wait in line with it begin with this text
 	Problem   string    // if it is not empty, it is reported once as event.Misconfigured
 	Refused   string    // if it is not empty, the queue cannot delay the task, and why
 }
@@ -143,6 +144,9 @@ func (p *Pool) attach(locks *lockcore.Locker) *locker {
 
 // onParked is called when a reply or a notification says that k may have parked tasks.
 func (p *Pool) onParked(k lockKey, state access.Parked) {
+	if state == access.ParkedFree {
+		p.noteUnused(k)
+	}
 	_, free := p.noteParked(k, part{})
 	switch state {
 	case access.ParkedHeld: // the delivery that has the key wakes tasks, see Begin

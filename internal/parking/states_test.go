@@ -77,25 +77,43 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// A woken task stays pending, for example because its queue is paused. The next task runs when
-// WokenTime has passed.
+// A woken task stays pending, because its queue is paused. The other tasks run when WokenTime has
+// passed if they are in another queue, and after the first one if they are in the same.
 func TestBacklog(t *testing.T) {
 	t.Parallel()
-	inBubble(t, lockcore.Options{}, func(q *queue) {
-		q.terms.Lease = 10 * time.Minute // no task comes back by itself
-		holder := q.hold("key")
-		q.serve(3)
-		q.add("key", "t0", "t1")
-		q.parked("t0")
-		q.parked("t1")
-		q.set(func() { q.tasks["t0"].paused = true })
-		began := time.Now()
-		q.release(holder)
-		q.done("t1")
-		if took := time.Since(began); took < backend.WokenTime || took > backend.WokenTime+6*time.Second {
-			q.Errorf("the next task ran after %v", took)
-		}
-	})
+	for name, other := range map[string]bool{"another queue": true, "the same queue": false} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, lockcore.Options{}, func(q *queue) {
+				q.terms.Lease = 10 * time.Minute // no task comes back by itself
+				holder := q.hold("key")
+				q.serve(3)
+				for _, id := range names(5) {
+					q.add("key", id)
+					q.parked(id)
+				}
+				q.set(func() {
+					q.tasks["t0"].paused = true
+					if other {
+						q.tasks["t0"].Queue = "t0"
+					}
+				})
+				began, least := time.Now(), backend.WokenTime
+				q.release(holder)
+				if !other {
+					time.Sleep(time.Minute)
+					if runs := q.runs(); len(runs) > 0 || q.task("t1").State != parking.Delayed {
+						q.Errorf("%v ran, and the second task has state %d, want none and parked", runs, q.task("t1").State)
+					}
+					began, least = time.Now(), 0
+					q.set(func() { q.tasks["t0"].paused = false })
+				}
+				q.done(names(5)[1:]...)
+				if took := time.Since(began); took < least || took > least+6*time.Second {
+					q.Errorf("the next tasks ran after %v", took)
+				}
+			})
+		})
+	}
 }
 
 // The queue never replies. Deliveries are not delayed, also those of parked tasks, which come back by

@@ -1,6 +1,7 @@
 package parking
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -115,35 +116,54 @@ func (p *Pool) nextWake() (k lockKey, j wakeJob, ok bool) {
 // longer parked, and wakes others instead. If such a task is parked on k again before its entry is
 // removed, its entry stays, because it no longer has the mark that this waker found. Every lookup
 // of a job happens after the newest mark of the job.
+//
+// A task of a slow queue has been pending for long. If tasks of other queues are parked on k, they
+// are woken, and the slow one is no longer known to be parked. Another task of its own queue would
+// only wait behind it. If there are none, its entry stays: otherwise a key would get more and more
+// pending tasks, whatever its weight.
 func (p *Pool) wakeKey(k lockKey, j wakeJob) {
 	ctx, entries, marked := k.locks.ctx, j.entries, j.marked
 	fresh, waits := time.Duration(0), false
 	if j.free {
 		fresh, waits = p.checkAgain(k, j.want)
 	}
-	for range maxParked { // each round but the last one removes an entry
+	var slow, queues []string // entries of tasks of slow queues, and the prefixes of these queues
+	for range maxParked {     // each round but the last one removes an entry or finds a slow queue
 		if len(entries) == 0 {
-			r, err := p.unpark(ctx, k, backend.UnparkRequest{Woken: j.want, Fresh: fresh})
+			r, err := p.unpark(ctx, k, backend.UnparkRequest{Woken: j.want, Fresh: fresh, Skip: queues})
 			if err == nil && r.Count == 0 {
 				p.stopChecking(k)
 			}
 			if err != nil || len(r.Wake) == 0 {
 				return
 			}
+			if len(slow) > 0 {
+				if _, err := p.unpark(ctx, k, backend.UnparkRequest{Remove: slow, Marked: marked}); err != nil {
+					return
+				}
+				slow = nil
+			}
 			entries, marked = r.Wake, r.Marked
 		}
-		removed := 0
+		again := false
 		for _, entry := range entries {
-			if p.wakeTask(k, entry, waits) {
+			kept, queue := p.wakeTask(k, entry, waits)
+			if queue != "" {
+				slow = append(slow, entry)
+				if !slices.Contains(queues, queue) {
+					queues, again = append(queues, queue), true
+				}
+			}
+			if kept {
 				continue
 			}
 			r, err := p.unpark(ctx, k, backend.UnparkRequest{Remove: []string{entry}, Marked: marked}) // at once, because the mark soon ends
 			if err != nil {
 				return
 			}
-			removed += r.Removed
+			again = again || r.Removed > 0
 		}
-		if entries = nil; removed == 0 {
+		if entries = nil; !again {
 			return
 		}
 	}
@@ -195,17 +215,16 @@ func (p *Pool) stopChecking(k lockKey) {
 // parked on k: its entry must be removed.
 //
 //   - A pending task will run, but its queue may be paused or have a long backlog. So if waits is
-//     false, wakeTask returns false for it. Otherwise its entry would count as woken for long, and
-//     no task of another queue would be woken.
+//     false, wakeTask returns the prefix of the entries of its queue, which is slow.
 //   - Run may also run tasks that have completed, so Lookup returns the state first. Between the two
 //     calls the task may end, because it came back by itself or a waker of another process woke it.
 //     If the queue keeps it, Run makes the queue deliver it again, see RanAlready. To make that
 //     rare, wakeTask does not wake such a task if it comes back by itself within dueSoon. If the
 //     lookup took longer than maxLook, it is repeated.
-func (p *Pool) wakeTask(k lockKey, entry string, waits bool) (kept bool) {
+func (p *Pool) wakeTask(k lockKey, entry string, waits bool) (kept bool, slow string) {
 	task, ok := strings.CutPrefix(entry, p.prefix)
 	if !ok {
-		return false
+		return false, ""
 	}
 	for pause := firstPause; pause <= longestPause; pause *= 2 {
 		asked := time.Now()
@@ -215,18 +234,20 @@ func (p *Pool) wakeTask(k lockKey, entry string, waits bool) (kept bool) {
 		}
 		switch {
 		case t.State == Unknown || waits && (t.State == Pending || t.State == Running):
-			return true
+			return true, ""
+		case t.State == Pending:
+			return true, p.prefix + t.Queue
 		case t.State == Running: // it waits for the key, or the queue has not yet moved it to the delayed tasks
 			time.Sleep(pause)
 			continue
 		case t.State != Delayed || !strings.Contains(t.LastError, p.parkedOn(k)):
-			return false
+			return false, ""
 		case t.Kept && time.Until(t.Again) < dueSoon:
-			return false
+			return false, ""
 		case time.Since(asked) > maxLook:
 			continue
 		}
-		return p.Queue.Run(task)
+		return p.Queue.Run(task), ""
 	}
-	return true
+	return true, ""
 }

@@ -33,8 +33,8 @@ import (
 // takes another task. No retry is used up. The parked tasks of a key are stored next to the key, in
 // the order of their first parking. A hold wakes the next ones when it begins, and again when it
 // ends and no call waits for the key. A woken task goes to the end of its queue. Tasks that are
-// woken together may change places. A task that is pending for more than 10 s after it was woken
-// loses its place.
+// woken together may change places. If a task is pending for more than 10 s after it was woken, tasks
+// of the key in other queues are woken before it.
 //
 //   - Parking applies to all guards of this package with [RetryLater]. A task on its last attempt
 //     is not parked, because asynq would archive it. It waits in its worker up to its deadline,
@@ -86,6 +86,7 @@ type Parking struct {
 	// Weight returns the weight of a key, for example of a paying tenant: 1 to 100. If the workers
 	// cannot run all tasks, the runs of two keys with parked tasks are in proportion to their
 	// weights. No key gets more than its limit allows. So a few keys should have a weight above 1.
+	// Tasks of [Throttled] come back at their own turn, so a weight has no effect on them.
 	// Weight is called once for each key of a delivery, from several goroutines. For another number
 	// the nearest bound is used, and the Observer gets event.Misconfigured. Default: 1 for each key.
 	Weight func(guard.Key) int
@@ -197,6 +198,7 @@ func (q queue) Lookup(task string) parking.Task {
 	}
 	t := parking.Task{
 		State: parking.Other, LastError: info.LastErr, Again: info.NextProcessAt, Kept: info.Retention > 0, Completed: info.CompletedAt, Deadline: info.Deadline,
+		Queue: taskName(name, ""),
 	}
 	if info.Group != "" {
 		t.Refused = fmt.Sprintf("asynqmw: the task has the Group %q, must have none: asynq would add it to that group instead of delivering it again", info.Group)

@@ -113,6 +113,14 @@ func parking() []rule {
 			s.b.wake(&s.job, 2, "a", "a1", "a2")
 			s.b.wake(&s.job, 9, "c")
 		}),
+		fast("skipped entries are neither woken nor counted", func(s *scene) {
+			s.parked(&s.job, "a1", "b1", "ab1")
+			s.b.wake(&s.job, 1, "", "a1")
+			s.b.unpark(backend.UnparkRequest{Key: &s.job, Woken: 1, Skip: []string{"a"}}, "b1")
+			s.b.unpark(backend.UnparkRequest{Key: &s.job, Woken: 9, Skip: []string{"b", "a"}})
+			reply := s.b.unpark(backend.UnparkRequest{Key: &s.job, Woken: 1, Prefix: "a", Skip: []string{"a1"}, Remove: []string{"a1"}}, "ab1")
+			s.check(reply.Removed == 1, "the reply is %+v", reply)
+		}),
 		slow("an entry counts as woken for a time", func(s *scene) {
 			s.parked(&s.job, "1", "2")
 			s.b.wake(&s.job, 1, "", "1")

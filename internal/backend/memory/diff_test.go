@@ -428,6 +428,9 @@ func (c *compared) park(key int) {
 
 func (c *compared) unpark(key int) {
 	r := backend.UnparkRequest{Key: &c.keys[key], Woken: c.rnd.IntN(4), Prefix: pick(c, []string{"", "", "a", "b", "a 1"}), Fresh: pick(c, []time.Duration{0, 0, 0, time.Second})}
+	for range pick(c, []int{0, 0, 1, 2}) {
+		r.Skip = append(r.Skip, pick(c, []string{"a", "b", "a 1", "\xff"}))
+	}
 	for range pick(c, []int{0, 0, 1, 1, 2, 5}) {
 		r.Remove = append(r.Remove, pick(c, entries))
 	}

@@ -90,17 +90,20 @@ func Unpark(k Key, r *backend.UnparkRequest, e Env) (Key, backend.UnparkReply) {
 // wake marks entries as woken and returns them. It changes k.Parked.
 func (k *Key) wake(r *backend.UnparkRequest, now Instant) (marked []string) {
 	woken := 0
+	counts := func(entry string) bool {
+		return strings.HasPrefix(entry, r.Prefix) && !slices.ContainsFunc(r.Skip, func(s string) bool { return strings.HasPrefix(entry, s) })
+	}
 	for i := range k.Parked {
 		p := &k.Parked[i]
 		if p.Woken > now || p.Woken <= now-micros(r.FreshTime()) { // the clock was set back, or the mark is old
 			p.Woken = 0
 		}
-		if p.Woken != 0 && strings.HasPrefix(p.Text, r.Prefix) {
+		if p.Woken != 0 && counts(p.Text) {
 			woken++
 		}
 	}
 	for i := range k.Parked[:min(len(k.Parked), maxLooked)] {
-		if p := &k.Parked[i]; woken < r.Woken && p.Woken == 0 && strings.HasPrefix(p.Text, r.Prefix) {
+		if p := &k.Parked[i]; woken < r.Woken && p.Woken == 0 && counts(p.Text) {
 			p.Woken = now
 			marked = append(marked, p.Text)
 			woken++

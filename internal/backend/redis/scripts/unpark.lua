@@ -2,7 +2,8 @@
 -- wanted number of woken entries, including those that are woken already · prefix: only entries
 --   that begin with it are woken and counted · fresh: µs for which an entry is woken after it was
 --   marked · marked: time of a mark: remove only entries with a mark that is not newer, or 0:
---   remove all listed entries · then the entries to remove
+--   remove all listed entries · skips: number of the prefixes that follow, of entries that are
+--   neither woken nor counted · then the entries to remove
 -- Returns {number of removed entries, parked for µs: the oldest removed entry, number of entries
 -- that are left, parked for µs: the oldest of those, time of the new marks}, followed by the newly
 -- marked entries, oldest first. For a repeat, enough entries may be marked already. Then it returns
@@ -10,12 +11,12 @@
 -- include parts/key.lua
 -- include parts/parked.lua
 local hash, parked, woken = unpack(KEYS)
-local wanted, prefix, fresh, marked = unpack(ARGV)
-wanted, fresh, marked = tonumber(wanted), tonumber(fresh), tonumber(marked)
+local wanted, prefix, fresh, marked, skips = unpack(ARGV)
+wanted, fresh, marked, skips = tonumber(wanted), tonumber(fresh), tonumber(marked), tonumber(skips)
 local now = clock()
 local marks = call('ZRANGE', woken, 0, 999, 'WITHSCORES') -- before all writes: a set of another type ends the script here
 local removed, age = 0, 0
-for i = 5, #ARGV do
+for i = 6 + skips, #ARGV do
   local entry = ARGV[i]
   local since = call('ZSCORE', parked, entry)
   local mark = tonumber(call('ZSCORE', woken, entry) or 0)
@@ -36,7 +37,12 @@ end
 -- Three kinds of marks have no effect and are removed: marks of entries that are no longer parked,
 -- old marks, and marks in the future. A clock that was set back causes the last kind.
 local is_woken, found = {}, 0
-local function begins(entry) return string.sub(entry, 1, #prefix) == prefix end
+local function begins(entry)
+  for i = 6, 5 + skips do
+    if string.sub(entry, 1, #ARGV[i]) == ARGV[i] then return false end
+  end
+  return string.sub(entry, 1, #prefix) == prefix
+end
 for i = 1, #marks, 2 do
   local entry, at = marks[i], tonumber(marks[i + 1])
   if at > now or at <= now - fresh or not call('ZSCORE', parked, entry) then

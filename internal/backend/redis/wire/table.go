@@ -2,6 +2,7 @@ package wire
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -251,14 +252,15 @@ func (s *Sender) Park(r *backend.ParkRequest) Command {
 	return Park.command(r.Key, r.Entry, r.Most, millis(r.Keep), s.Locker, *flag(r.Free))
 }
 
-// Unpark removes entries and marks others, see backend.UnparkRequest. Its last argument is repeated.
-var Unpark = script("unpark", []KeyName{Hash, Parked, Woken}, "wanted", "prefix", "fresh", "marked", "entries")
+// Unpark removes entries and marks others, see backend.UnparkRequest. After "skips", their number,
+// there are the prefixes to skip, then the entries to remove.
+var Unpark = script("unpark", []KeyName{Hash, Parked, Woken}, "wanted", "prefix", "fresh", "marked", "skips", "entries")
 
 // Unpark removes entries and marks others.
 func (*Sender) Unpark(r *backend.UnparkRequest) Command {
-	args := []any{r.Woken, r.Prefix, micros(r.FreshTime()), r.Marked}
-	for _, entry := range r.Remove {
-		args = append(args, entry)
+	args := []any{r.Woken, r.Prefix, micros(r.FreshTime()), r.Marked, len(r.Skip)}
+	for _, text := range slices.Concat(r.Skip, r.Remove) {
+		args = append(args, text)
 	}
 	return Unpark.command(r.Key, args...)
 }

@@ -51,7 +51,7 @@ func commands() []wire.Command {
 		s.ForceClear(&backend.ForceClearRequest{Key: key, Token: 6, Locker: "HOLDER", Silent: 9 * time.Second}, "OPERATION"),
 		s.Inspect(key, backend.RecordHead),
 		s.Park(&backend.ParkRequest{Key: key, Entry: "entry", Most: 10, Keep: 11 * time.Second}),
-		s.Unpark(&backend.UnparkRequest{Key: key, Remove: []string{"one", "two"}, Marked: 12, Woken: 13, Prefix: "prefix", Fresh: 3 * time.Second}),
+		s.Unpark(&backend.UnparkRequest{Key: key, Remove: []string{"one", "two"}, Marked: 12, Woken: 13, Prefix: "prefix", Skip: []string{"prefix of others"}, Fresh: 3 * time.Second}),
 		s.Pause(key, time.Minute, "429", "OPERATION"), s.Restrict(key, backend.Restriction{Limit: 3, Rate: backend.Rate{N: 4, Per: time.Second, Burst: 5}, For: time.Hour, Reason: "night"}, "OPERATION"),
 		s.CallParkingLocker(once), s.AcquireShare(shared), s.Throttle(admitted), s.ReleaseShare(release, 3*time.Second),
 		wire.Command{Script: wire.GrantMany, List: many},
