@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/bench/hotkey"
 	"github.com/holdfast-go/holdfast/bench/internal/wire"
+	"github.com/holdfast-go/holdfast/bench/kills"
 )
 
 // childEnv is an environment variable. If it is set, this program or its test binary runs as a
@@ -29,6 +30,13 @@ type task interface {
 // childMain executes the words that the parent sends, see job.go. It returns when it has sent the
 // outcome. The process also ends when the parent ends.
 func childMain(in io.Reader, out io.Writer) int {
+	if text := os.Getenv(kills.Env); text != "" {
+		if err := kills.Child(text); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return 0
+	}
 	lines := readLines(in)
 	enc := json.NewEncoder(out)
 	var j job

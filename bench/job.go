@@ -101,4 +101,13 @@ const (
 	toldMedian     = "A canceled after B has the key, s: median"
 	grantedWorst   = "B has the key after the silence, s: worst"
 	stuckWorst     = "key stuck, s: worst"
+
+	killCount    = "workers killed"
+	runsKilled   = "runs killed"
+	triggerCount = "triggers"
+	runCount     = "runs"
+	lostTriggers = "last trigger lost"
+	staleRuns    = "older after newer"
+	sideBySide   = "side by side"
+	strayKeys    = "keys left for ever"
 )

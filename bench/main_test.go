@@ -289,6 +289,25 @@ func TestTasksScenario(t *testing.T) {
 	}
 }
 
+// Without kills, the processes of asynqmw.Latest rebuild all projections, and leave no key.
+func TestKillsScenario(t *testing.T) {
+	testlevel.Full(t)
+	t.Parallel()
+	newServer(t) // skips the test without a redis-server
+	var r result
+	if err := r.runKills(t.Context(), cell{point{}, holdfastName}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{killCount, runsKilled, lostTriggers, staleRuns, sideBySide, strayKeys} {
+		if r.get(name) != 0 {
+			t.Errorf("%s: %v", name, r.get(name))
+		}
+	}
+	if r.get(runCount) < 1 || r.get(runCount) > r.get(triggerCount) {
+		t.Errorf("implausible: %v", r.figures)
+	}
+}
+
 func checkXML(t *testing.T, s string) {
 	t.Helper()
 	for dec := xml.NewDecoder(strings.NewReader(s)); ; {

@@ -65,6 +65,10 @@ var marks = []mark{
 	{"partition", "B has the key at most a lease and 250 ms after the silence, in s", worst("partition", grantedWorst), true, (faultLease + 250*time.Millisecond).Seconds()},
 	{"lost-answer", "never two at once, in s", worst("lost-answer", togetherWorst), true, 0},
 	{"lost-answer", "no key is stuck for longer than a lease, in s", worst("lost-answer", stuckWorst), true, faultLease.Seconds()},
+	{"kills", "no trigger is lost", own("kills", lostTriggers, 1), true, 0},
+	{"kills", "no older value after a newer one", own("kills", staleRuns, 1), true, 0},
+	{"kills", "no runs side by side", own("kills", sideBySide, 1), true, 0},
+	{"kills", "no key is left for ever", own("kills", strayKeys, 1), true, 0},
 }
 
 // noSlower is the text of the mark for a change of holdfast. Only a run with -before has it, for each

@@ -45,7 +45,7 @@ func parseOptions(args []string, errOut io.Writer) (options, error) {
 	var wrong []error
 	picked, err := pick("scenario", *names, scenarioNames())
 	wrong = append(wrong, err)
-	o.only, err = pick("library", *only, slices.Concat(libraryNames(), policies, contenders))
+	o.only, err = pick("library", *only, slices.Concat(libraryNames(), policies, contenders, queues))
 	wrong = append(wrong, err)
 	if o.window < shortest {
 		wrong = append(wrong, fmt.Errorf("bench: -for is %v, must be at least %v", o.window, shortest))

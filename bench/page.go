@@ -81,6 +81,8 @@ var sections = []section{
 	{waitKind, "Memory and commands of waiters", "Not included is the goroutine of the waiter itself."},
 	{httpKind, "A hot key at an HTTP server", "p50 and p99 describe whole requests of the 100 clients; handlers take 20 to 50 ms. The last columns describe the hot key. *+quiet* is without the 1,000 clients of the hot key. Of these, 64 may wait (the default of httpmw), and with *+unbounded* all of them."},
 	{asynqKind, "A hot account in the workers of asynq", "Each process has 10 workers, which check for tasks after TaskCheckInterval. A task takes 50 ms, so the work of the hot account takes 10 s. The commands of the other tasks are included."},
+	{killKind, "Workers that are killed", "holdfast is asynq with asynqmw.Latest and Parking; bullmq is BullMQ with keepLastIfActive, which fails a job that stalls twice, unless maxStalledCount is greater (*+careful*: 1,000). " +
+		"Four workers with 10 goroutines each are killed with SIGKILL when a run begins, when its value is written, or at a random moment. *Last trigger lost* counts projections whose last value is too old. *Keys left for ever* name a task or a projection, and have no TTL."},
 }
 
 // resultsPage is RESULTS.md, or empty if no scenario without faults was measured.

@@ -55,7 +55,7 @@ func TestMarksNameScenarios(t *testing.T) {
 	f := figures{}
 	for _, name := range []string{
 		ops, p99, leastShare, ofPossible, tripsPerGrant, goroutinesPerLease, bytesPerLease, commandsPerS, bytesPerWaiter, othersDone, hotDone, deliveries,
-		commandsPerHot, notCompleted, togetherWorst, grantedWorst, stuckWorst, allCPU,
+		commandsPerHot, notCompleted, togetherWorst, grantedWorst, stuckWorst, allCPU, lostTriggers, staleRuns, sideBySide, strayKeys,
 	} {
 		f[name] = 1
 	}

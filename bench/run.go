@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/bench/hotkey"
+	"github.com/holdfast-go/holdfast/bench/kills"
 )
 
 // run measures one cell of s on srv, with a new prefix for its keys. Its processes run program, or
@@ -28,6 +29,10 @@ func run(ctx context.Context, srv *server, s scenario, c cell, o options) (r res
 	}
 	if c.point.Kind == memoryKind && srv.own {
 		j.Prefix = "account:" // as in a typical program
+	}
+	if c.point.Kind == killKind {
+		err = r.runKills(ctx, c)
+		return r, err
 	}
 	if c.library == beforeName {
 		j.Library, j.program = holdfastName, o.before
@@ -146,6 +151,21 @@ func (r *result) runTasks(ctx context.Context, j job) error {
 		r.figures[othersDone] = res.OthersDone.Seconds()
 	}
 	return nil
+}
+
+// runKills kills workers of a queue, which has a redis-server of its own.
+func (r *result) runKills(ctx context.Context, c cell) error {
+	srv, err := startServer(ctx, "")
+	if err != nil {
+		return err
+	}
+	defer srv.close()
+	t, err := kills.Run(ctx, c.library, srv.admin, childEnv+"=1", c.point.Kills)
+	r.figures = figures{
+		killCount: float64(t.Kills), runsKilled: float64(t.Cut), triggerCount: float64(t.Triggers), runCount: float64(t.Runs),
+		lostTriggers: float64(t.Lost), staleRuns: float64(t.Stale), sideBySide: float64(t.Together), strayKeys: float64(t.Stray),
+	}
+	return err
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

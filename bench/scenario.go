@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/bench/hotkey"
+	"github.com/holdfast-go/holdfast/bench/kills"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -24,6 +25,7 @@ const (
 	faultKind  kind = "fault"  // a network fails under a holder
 	quorumKind kind = "quorum" // as lock, on several independent servers
 	rateKind   kind = "rate"   // workers wait for a rate, and hold nothing
+	killKind   kind = "kill"   // workers of a queue are killed
 )
 
 // point is one setting of a scenario. Most scenarios have a single point.
@@ -42,6 +44,7 @@ type point struct {
 	Masters int           `json:"masters"`
 	Trip    time.Duration `json:"trip"` // quorum: time of a round trip that the network adds
 	Rate    lockcore.Rate `json:"rate"` // rate
+	Kills   int           `json:"kills"`
 
 	Kind kind `json:"kind"` // of the scenario
 }
@@ -84,6 +87,7 @@ var (
 	hotWays  = []string{quietName, holdfastName, unboundedName}
 	policies = []string{hotkey.None, hotkey.Wait, hotkey.Park}
 	quorums  = []string{"redsync", failFastName, holdfastName}
+	queues   = []string{kills.BullMQ, kills.Careful, holdfastName}
 )
 
 // scenarios has all scenarios, in the order in which they run.
@@ -172,6 +176,10 @@ var scenarios = []scenario{
 		name: "lost-answer", about: "Redis executes a command of a client, and the reply is lost: does anyone run twice or wait in vain", kind: faultKind, libraries: contenders, rounds: 1,
 		fixed: 20 * time.Second, points: lostAnswers(loseAcquire, loseRenew, loseRelease),
 	},
+	{
+		name: "kills", about: "300 workers of a queue are killed while they rebuild projections after each burst of changes: is a change lost (needs npm, which installs BullMQ into a temporary directory)",
+		kind: killKind, libraries: queues, rounds: 1, named: true, points: []point{{Kills: 300}},
+	},
 }
 
 // faultLease is the shortest lease that is recommended for real servers, so that a run does not
@@ -226,7 +234,7 @@ func (s scenario) start(ctx context.Context) (*server, error) {
 // window returns how long a run of s measures. It is 0 if the run ends with its work.
 func (s scenario) window(o options) time.Duration {
 	switch {
-	case s.kind == asynqKind || s.kind == memoryKind:
+	case s.kind == asynqKind || s.kind == memoryKind || s.kind == killKind:
 		return 0
 	case s.fixed > 0:
 		return s.fixed
@@ -290,7 +298,7 @@ func list(out io.Writer) {
 		fmt.Fprintf(out, "  %-19s %s\n", l.name, l.settings)
 	}
 	fmt.Fprintf(out, "\nIn http-hot: %s is without the clients of the hot key, and %s lets a million requests wait for it.\n", quietName, unboundedName)
-	fmt.Fprintf(out, "In asynq: %s.\nWith faults: %s.\n", strings.Join(policies, ", "), strings.Join(contenders, ", "))
+	fmt.Fprintf(out, "In asynq: %s.\nIn kills: %s.\nWith faults: %s.\n", strings.Join(policies, ", "), strings.Join(queues, ", "), strings.Join(contenders, ", "))
 }
 
 func plural(n int, what string) string {

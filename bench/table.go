@@ -141,6 +141,9 @@ var columns = map[kind][]column{
 	asynqKind: {
 		settingColumn, libraryColumn, plain(othersDone), plain(hotDone), plain(backlogDone), plain(deliveries), plain(commandsPerHot), plain(notCompleted), unlessZero(violations),
 	},
+	killKind: {
+		libraryColumn, plain(killCount), plain(runsKilled), plain(triggerCount), plain(runCount), plain(lostTriggers), plain(staleRuns), plain(sideBySide), plain(strayKeys),
+	},
 	faultKind: {
 		libraryColumn,
 		{togetherMedian, bound(togetherMedian)},
