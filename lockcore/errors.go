@@ -51,9 +51,9 @@ var (
 	// ErrUnsupported: the servers of the Locker cannot do this, see NewQuorum, or one of them is not
 	// suitable. The text of the error says what to use instead. No command was sent.
 	ErrUnsupported = notRun("lockcore: unsupported")
-	// ErrNested: the ctx of a Claim holds the same key, so the call would wait for itself. Or
+	// ErrNested: the ctx of a Claim or Throttle has the same key, so the call would wait for itself. Or
 	// Ticket was called for a hold with nested runs, which cannot be transferred.
-	ErrNested = notRun("lockcore: nested claim of the same key")
+	ErrNested = notRun("lockcore: nested call of the same key")
 )
 
 // ErrChanged is the error of Clear and ForceClear if the key has changed since the Inspect whose

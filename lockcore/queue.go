@@ -46,6 +46,7 @@ type keyQueue struct {
 
 	first, last *call // in order of arrival; the leader is not in the list
 	length      int
+	refill      time.Duration // in which the costs of the calls in the list return to the bucket of the key
 	callLeads   bool          // the leader is a call without a grant, so it waits too
 	holderKnown chan struct{} // closed when the holder becomes known; nil without an Observer or without calls that joined before
 	idle        *call         // the leader, while it can receive a share, see awaitOffer
@@ -121,7 +122,7 @@ func (l *Locker) enqueue(c *call) (leads bool, joined *share, err error) {
 		s.mu.Unlock()
 		return false, nil, ErrClosed
 	}
-	if at := q.turnLocked(c, q.queuedLocked()+1); at > 0 && c.terms.Wait != Forever && at > c.maxWait()-c.waited() {
+	if at := q.turnLocked(c, q.refill); at > 0 && c.terms.Wait != Forever && at > c.maxWait()-c.waited() {
 		err := q.tooLateLocked(c, at)
 		s.mu.Unlock()
 		return false, nil, err
@@ -160,6 +161,7 @@ func (q *keyQueue) pushLocked(c *call) {
 	}
 	q.last = c
 	q.length++
+	q.refill += c.limit.Rate.refill()
 	c.see(q.queuedLocked())
 	q.scheduleLocked(c)
 }
@@ -218,6 +220,7 @@ func (q *keyQueue) removeLocked(c *call) {
 	}
 	c.prev, c.next, c.queued = nil, nil, false
 	q.length--
+	q.refill -= c.limit.Rate.refill()
 	q.unscheduleLocked(c)
 }
 

@@ -117,19 +117,19 @@ type Admission struct {
 // Throttle waits until the rate of key lets the call begin, and takes its cost. Nothing is held:
 // there is no lease, and nothing to release. Calls of a key wait in one queue with those of
 // [Locker.Acquire] and AcquireShare, and while another holder has the key alone. They do not wait
-// for shares.
+// for shares, but behind a call in the queue that does.
 //
 // A call whose turn is after o.Wait is refused at once with a [*BusyError] whose field Exact is set:
 // its Remaining is the time until the turn. Otherwise the errors are those of Acquire, or those of
-// r.Validate. A call whose ctx carries a hold of the key alone would wait for itself, and fails with
-// [ErrNested].
+// r.Validate. A call whose ctx has the key, alone or shared, fails with [ErrNested]: it would wait for
+// itself, or behind a call that waits for it. Use Limit.Rate, or another key.
 func (l *Locker) Throttle(ctx context.Context, key string, r Rate, o ThrottleOptions) (Admission, error) {
 	t := o.terms()
 	if err := errtext.Join(checkKey(key), r.Validate(), t.check()); err != nil {
 		return Admission{}, errtext.Wrap(ErrNotRun, err)
 	}
-	if e := entryIn(ctx, l, event.KindExclusive, key); e != nil && e.of.grant.share == nil && e.holds() {
-		return Admission{}, fmt.Errorf("%w: %q: ctx holds the key alone, and Throttle would wait for its end", ErrNested, key)
+	if e := entryIn(ctx, l, event.KindExclusive, key); e != nil && e.holds() {
+		return Admission{}, fmt.Errorf("%w: %q: Throttle could wait in the queue behind a call that waits for the hold of ctx", ErrNested, key)
 	}
 	c := &call{l: l, kind: event.KindExclusive, key: key, limit: Limit{Rate: r}, terms: t, keep: freeTTL}
 	c.terms.fill(&l.terms)
@@ -203,26 +203,45 @@ func (q *keyQueue) admit(leader *call, n int) {
 	q.passLeadership(nil, nil)
 }
 
-// turnLocked returns how long it takes until the turn of the waiting call number n, from 1, behind
-// the leader, at least. It is 0 if the rate does not decide.
-func (q *keyQueue) turnLocked(c *call, n int) time.Duration {
+// turnLocked returns how long it takes until the turn of a call behind the leader, at least. ahead is
+// the time in which the costs of the calls between them return to the bucket. It is 0 if the rate does
+// not decide.
+func (q *keyQueue) turnLocked(c *call, ahead time.Duration) time.Duration {
 	if q.busy == nil || !q.busy.Exact || c.limit.Rate.N == 0 {
 		return 0
 	}
-	return q.busy.Remaining - time.Since(q.received) + time.Duration(n)*c.limit.Rate.Interval()
+	full := q.busy.Remaining - time.Since(q.received) + q.rate.slack() + q.rate.refill() + ahead // when the bucket would be full
+	return full - c.limit.Rate.slack()
+}
+
+// refill returns the time in which the cost of a call returns to the bucket. It is 0 without a rate.
+func (r Rate) refill() time.Duration {
+	if r.N == 0 {
+		return 0
+	}
+	return r.Interval()
+}
+
+// slack returns how long before the bucket is full a call may begin. It is 0 without a rate.
+func (r Rate) slack() time.Duration {
+	if r.N == 0 {
+		return 0
+	}
+	f := r.filled()
+	return time.Duration(float64(f.Burst-min(f.Cost, f.Burst)) * float64(f.Per) / float64(f.N))
 }
 
 // removeLateLocked removes the calls whose turn is after the end of their wait, and returns them with
 // their refusals.
 func (q *keyQueue) removeLateLocked() (late []turnOf) {
-	n := 1
+	ahead := time.Duration(0)
 	for c := q.first; c != nil; {
 		next := c.next
-		if at := q.turnLocked(c, n); at > 0 && c.terms.Wait != Forever && at > c.maxWait()-c.waited() {
+		if at := q.turnLocked(c, ahead); at > 0 && c.terms.Wait != Forever && at > c.maxWait()-c.waited() {
 			q.removeLocked(c)
 			late = append(late, turnOf{c, turn{result: &result{err: q.tooLateLocked(c, at)}}})
 		} else {
-			n++
+			ahead += c.limit.Rate.refill()
 		}
 		c = next
 	}

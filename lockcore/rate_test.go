@@ -212,8 +212,50 @@ func TestThrottleGivesUp(t *testing.T) {
 	})
 }
 
-// Throttle waits while the key is held alone, and not for shares. Inside a hold of the key alone it
-// is refused.
+// The turn of a call depends on the costs of the calls in front of it, not on its own. One whose turn is
+// within its wait is not refused, and one whose turn is later is refused at once.
+// Shows: V4
+func TestTurnBehindOtherCosts(t *testing.T) {
+	of := func(cost int) lockcore.Rate { return lockcore.Rate{N: 100, Burst: 100, Cost: cost} }
+	for name, tt := range map[string]struct {
+		calls, cost, last int
+		wait, turn        time.Duration // turn 0: it is within wait
+	}{
+		"heavy behind light": {calls: 20, cost: 1, last: 50, wait: 2 * time.Second},
+		"light behind heavy": {calls: 6, cost: 100, last: 1, wait: 2 * time.Second, turn: 6 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := inSpace(t, 1)[0]
+				if err := l.Spend(t.Context(), "k", of(100)); err != nil {
+					t.Fatal(err)
+				}
+				var wg sync.WaitGroup
+				for range tt.calls {
+					wg.Go(func() {
+						if _, err := l.Throttle(t.Context(), "k", of(tt.cost), lockcore.ThrottleOptions{Wait: lockcore.Forever}); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				time.Sleep(5 * time.Millisecond)
+				start := time.Now()
+				_, err := l.Throttle(t.Context(), "k", of(tt.last), lockcore.ThrottleOptions{Wait: tt.wait})
+				busy, refused := errors.AsType[*lockcore.BusyError](err)
+				switch took := time.Since(start); {
+				case tt.turn == 0 && err != nil:
+					t.Errorf("refused after %v: %v", took, err)
+				case tt.turn > 0 && (!refused || took > 0 || (busy.Remaining-tt.turn).Abs() > 20*time.Millisecond):
+					t.Errorf("after %v: %v, want a refusal at once, with a turn in about %v", took, err, tt.turn)
+				}
+				wg.Wait()
+			})
+		})
+	}
+}
+
+// Throttle waits while the key is held alone, and not for shares. Inside a hold of the key it is
+// refused.
 // Shows: V5
 func TestThrottleBesideHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -251,8 +293,11 @@ func TestThrottleBesideHolds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if _, err := lockers[0].Throttle(share.Context(), "k", r, forever); !errors.Is(err, lockcore.ErrNested) {
+			t.Errorf("nested in a share: %v", err)
+		}
 		start = time.Now()
-		if _, err := lockers[1].Throttle(share.Context(), "k", r, forever); err != nil || time.Since(start) > 20*time.Millisecond {
+		if _, err := lockers[1].Throttle(t.Context(), "k", r, forever); err != nil || time.Since(start) > 20*time.Millisecond {
 			t.Errorf("beside a share: %v after %v", err, time.Since(start))
 		}
 		_ = share.Release(t.Context())

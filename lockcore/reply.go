@@ -12,6 +12,7 @@ import (
 // readers may hold it without the mutex.
 type lastReply struct {
 	busy         *BusyError    // of the last reply; nil before the first reply
+	rate         Rate          // of its request
 	fingerprint  string        // of the holder
 	interim      []byte        // interim answer of the holder
 	sent         time.Time     // when its request was sent
@@ -39,7 +40,7 @@ func (q *keyQueue) recordReply(req *request, sent time.Time, v acquired, err err
 			b.Holder = q.busy.Holder // the key is reserved, not cooling: the error names the last holder
 		}
 		first := q.busy == nil
-		q.lastReply = &lastReply{busy: b, fingerprint: v.fingerprint, interim: v.interim, sent: sent, received: time.Now(), leaderSignal: req.localSignal}
+		q.lastReply = &lastReply{busy: b, rate: req.caller.limit.Rate, fingerprint: v.fingerprint, interim: v.interim, sent: sent, received: time.Now(), leaderSignal: req.localSignal}
 		if first && b.Exact { // later calls learn it in enqueue
 			late = q.removeLateLocked()
 		}
