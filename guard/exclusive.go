@@ -51,7 +51,7 @@ func runHolding(ctx context.Context, name string, locks *lockcore.Locker, key st
 	// fn's return sets err. If fn panics, err keeps this value.
 	err = errNoReturn
 	defer func() { //planted:exclusive-release
-		pauseAfter(ctx, locks, key, err) // before the release, so that no call begins between the two
+		err = pauseAfter(ctx, locks, key, err) // before the release, so that no call begins between the two
 		lease.Failed(err)
 		lost := lease.Release(ctx)
 		if lease.Transferred() && err == nil {

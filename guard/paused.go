@@ -33,8 +33,6 @@ func Paused(err error, d time.Duration) error {
 type PausedError struct {
 	Err error
 	For time.Duration // from the moment at which the function returned
-
-	done bool // a guard has paused its key
 }
 
 func (e *PausedError) Error() string { return e.Err.Error() }
@@ -42,13 +40,19 @@ func (e *PausedError) Error() string { return e.Err.Error() }
 // Unwrap returns the error that was marked.
 func (e *PausedError) Unwrap() error { return e.Err }
 
+// hasPaused is an error for which a guard has paused its key, so that the guards around it do not. The
+// PausedError itself is not changed, because the function may return it again, also for another key.
+type hasPaused struct{ error }
+
+func (e hasPaused) Unwrap() error { return e.error }
+
 // pauseAfter pauses key if err is the result of a function that Paused has marked, and no guard inside
-// has done so.
-func pauseAfter(ctx context.Context, locks *lockcore.Locker, key string, err error) {
-	e, ok := errors.AsType[*PausedError](err)
-	if !ok || e.done {
-		return
+// has done so. It returns err for the guards around this one.
+func pauseAfter(ctx context.Context, locks *lockcore.Locker, key string, err error) error {
+	e, marked := errors.AsType[*PausedError](err)
+	if _, done := errors.AsType[hasPaused](err); !marked || done {
+		return err
 	}
-	e.done = true
 	_ = locks.Pause(context.WithoutCancel(ctx), key, max(e.For, time.Millisecond), "refused by the resource (guard.Paused)")
+	return hasPaused{err}
 }

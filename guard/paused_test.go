@@ -3,6 +3,7 @@ package guard_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -49,6 +50,21 @@ func TestPaused(t *testing.T) {
 			})
 		})
 	}
+	t.Run("an error that is returned again", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, f *fixture) {
+			marked := guard.Paused(refused, time.Minute)
+			var wg sync.WaitGroup
+			for _, key := range []string{"one", "two"} {
+				wg.Go(func() {
+					_ = guard.Exclusive(t.Context(), f.locks, key, lockcore.Terms{}, func(context.Context) error { return marked })
+					if err := guard.Exclusive(t.Context(), f.locks, key, noWait, nothing); !errors.Is(err, lockcore.ErrBusy) {
+						t.Errorf("%q is not paused: %v", key, err)
+					}
+				})
+			}
+			wg.Wait()
+		})
+	})
 	if guard.Paused(nil, time.Second) != nil || !errors.Is(guard.Paused(refused, 0), refused) {
 		t.Error("Paused changes an error without a pause")
 	}

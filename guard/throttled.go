@@ -25,9 +25,7 @@ func Throttled(ctx context.Context, locks *lockcore.Locker, key string, r lockco
 	if _, err := locks.Throttle(ctx, key, r, o); err != nil {
 		return err
 	}
-	err := fn(ctx)
-	pauseAfter(ctx, locks, key, err)
-	return err
+	return pauseAfter(ctx, locks, key, fn(ctx))
 }
 
 // Spend takes the cost of r from the rate of key without waiting: the part of a cost that is known
