@@ -29,11 +29,13 @@ func (n KeyLimit) rateOnly() bool { return n.Limit.N == 0 && n.Limit.Rate.N > 0 
 //
 // LimitedAll nests calls of Limited. It acquires the limits with the smallest N first, and waits for
 // each in the wait queue of that key. Limits with the same N are acquired in the byte order of their
-// keys. Then come lockcore.Unlimited and, the slowest first, rates without a limit: a call takes from
-// a rate only when it has all permits. So a call that waits holds permits of narrow limits, and
-// occupies the wide ones, which others need too, only while fn runs. The wait, the terms, a busy key
-// and a lost lease are as for [ExclusiveAll]: t.Wait bounds the whole wait, and if a key stays busy,
-// the permits of the other keys are released.
+// keys. Then come lockcore.Unlimited and, the slowest first, rates without a limit. So a call that
+// waits for its tenant holds no permit of all tenants. The wait, the terms, a busy key and a lost lease
+// are as for [ExclusiveAll]: t.Wait bounds the whole wait, and if a key stays busy, the permits of the
+// other keys are released.
+//
+// A call takes from a rate only when it has all permits. So only the limit that comes last may have an
+// N and a Rate. If one of several rates refuses a call, the costs of those before it stay taken.
 //
 // Calls of LimitedAll do not deadlock if all of them give a key the same N, because they then
 // acquire all keys in one order. In these cases two calls can wait for each other until the Wait of
@@ -106,5 +108,10 @@ func limitSet(limits []KeyLimit) (sorted []KeyLimit, err error) {
 		}
 	}
 	slices.SortFunc(sorted, before) //planted:limits-in-order
+	for i, n := range sorted {
+		if n.Limit.N > 0 && n.Limit.Rate.N > 0 && i+1 < len(sorted) {
+			errs = append(errs, fmt.Errorf("guard: LimitedAll: key %q has N %d and a Rate, but key %q is acquired after it: a call that waits for that one would have taken from the rate. Give the rate a key of its own, with N 0", n.Key, n.Limit.N, sorted[i+1].Key))
+		}
+	}
 	return sorted, errtext.Join(append(errs, checkCount("LimitedAll: limits", len(sorted)))...)
 }

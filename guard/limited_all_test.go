@@ -272,6 +272,7 @@ func TestLimitedAllBadInput(t *testing.T) {
 			"LimitedAll: limits[1]: Limit.N is 0, must be between 1 and 1000000":   all(a, limit("b", 0)),
 			"limits[0]: Limit.Weight is 4, must be between 0 and N, which is 3":    all(guard.KeyLimit{Key: "a", Limit: lockcore.Limit{N: 3, Weight: 4}}),
 			"limits[1] has the key of limits[0] with another Limit, {N:2 Weight:0": all(a, limit("a", 2)),
+			`key "a" has N 1 and a Rate, but key "b" is acquired after it`:         all(limit("b", 2), guard.KeyLimit{Key: "a", Limit: lockcore.Limit{N: 1, Rate: lockcore.Rate{N: 1}}}),
 			"Terms.Lease is 1ns": guard.LimitedAll(t.Context(), f.locks, []guard.KeyLimit{a}, lockcore.Terms{Lease: 1}, nothing),
 		} {
 			if !errors.Is(err, lockcore.ErrNotRun) || !strings.Contains(fmt.Sprint(err), want) {
