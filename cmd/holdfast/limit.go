@@ -65,7 +65,7 @@ func parseRate(text string) (lockcore.Rate, error) {
 	n, per, found := strings.Cut(text, "/")
 	count, errN := strconv.Atoi(n)
 	d, errPer := time.ParseDuration(per)
-	if !found || errN != nil || errPer != nil {
+	if !found || errN != nil || errPer != nil || count < 1 || d <= 0 {
 		return lockcore.Rate{}, fmt.Errorf("-rate is %q, must be a number of calls and a time, such as 20/1s", text)
 	}
 	return lockcore.Rate{N: count, Per: d}, nil

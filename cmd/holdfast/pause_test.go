@@ -69,6 +69,7 @@ func TestLimit(t *testing.T) {
 		{[]string{"-end", "-yes", "partner:acme"}, exitProblem, "partner:acme is not restricted: nothing to end"},
 		{[]string{"-yes", "partner:acme"}, exitFailed, "-n is 0 and -rate is empty, one of them must restrict the key"},
 		{[]string{"-rate", "fast", "-yes", "partner:acme"}, exitFailed, `-rate is "fast", must be a number of calls and a time, such as 20/1s`},
+		{[]string{"-n", "1", "-rate", "5/0s", "-yes", "partner:acme"}, exitFailed, `-rate is "5/0s", must be`},
 		{[]string{"-n", "1", "-burst", "2", "-yes", "partner:acme"}, exitFailed, "-burst is 2, must be 0 without -rate"},
 		{[]string{"-n", "1", "-for", "800h", "-yes", "partner:acme"}, exitFailed, "Restriction.For is 800h0m0s, must be between 1s and 720h0m0s"},
 		{[]string{"-n", "1", "partner:acme"}, exitFailed, "pass -yes"},
