@@ -107,7 +107,7 @@ type Replayed struct {
 type RenewFailed struct{ Err error }
 
 // Lost: the lease ended before its handler returned. Cause is ErrLost, ErrMaxHold, ErrStalled,
-// ErrRevoked or ErrGivenUp.
+// ErrRevoked, ErrReplaced or ErrGivenUp.
 type Lost struct{ Cause error }
 
 // Overrun: the handler ran on after its ctx ended. It is emitted at most once per hold:

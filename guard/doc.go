@@ -37,6 +37,9 @@
 //   - [Shared] lets readers run next to each other, and prevents a run of Exclusive next to them.
 //   - [Limited] prevents more than n runs of a key at the same time. [LimitedAll] does that for several
 //     keys.
+//   - [Throttled] prevents that runs of a key begin faster than a rate. [Paused] lets none begin
+//     for a time, after the resource has refused a call.
+//   - [Latest] prevents runs that a later run covers, such as several rebuilds of one index.
 //   - [Once] and [OnceValue] prevent a second run of a key within OnceOptions.Keep. A later call
 //     returns what was recorded.
 //

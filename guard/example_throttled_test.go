@@ -51,13 +51,14 @@ func ExamplePaused() {
 	fmt.Println(err)
 	err = guard.Throttled(ctx, locks, "partner:acme", rate, noWait, func(context.Context) error { return nil })
 	busy, _ := errors.AsType[*lockcore.BusyError](err)
-	fmt.Println(busy.Paused, busy.RetryAfter())
+	fmt.Println(busy.PauseReason, busy.RetryAfter())
 	// Output:
 	// 429 Too Many Requests
 	// refused by the resource (guard.Paused) 3s
 }
 
-// The tokens of a prompt are the cost of a call, and those of the answer are taken afterwards.
+// The tokens of an LLM's prompt are the cost of a call, and those of the answer are taken
+// afterwards.
 func ExampleSpend() {
 	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
 	if err != nil {
@@ -77,7 +78,7 @@ func ExampleSpend() {
 	fmt.Println(err)
 
 	now, err := locks.Throttle(ctx, "model", perMinute, lockcore.ThrottleOptions{})
-	fmt.Println(now.Rest < 8100, err)
+	fmt.Println(now.Left < 8100, err)
 	// Output:
 	// <nil>
 	// true <nil>

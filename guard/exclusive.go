@@ -27,8 +27,8 @@ import (
 //     returned such an error.
 //   - fn's error, unchanged, if fn failed. If the lease ended before fn returned context.Canceled
 //     or context.DeadlineExceeded, the error wraps both the cause and fn's error.
-//   - lockcore.ErrLost, ErrMaxHold, ErrStalled, ErrRevoked or ErrGivenUp if fn returned nil, but
-//     the lease had ended before.
+//   - lockcore.ErrLost, ErrMaxHold, ErrStalled, ErrRevoked, ErrReplaced or ErrGivenUp if fn
+//     returned nil, but the lease had ended before.
 //   - nil if fn returned nil and the call held the key until fn returned or called [Ticket].
 //
 // The key is released when fn has returned or panicked, and never before. The panic continues. If

@@ -10,15 +10,22 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// Latest runs fn alone, as [Exclusive] does. If a Latest of the key that began after this call has
-// succeeded, it returns false and nil instead. Of the calls that wait the oldest runs, so fn must
-// read the state, not carry it. If its process dies, the next one runs.
+// Latest runs fn alone, as [Exclusive] does, and covers the calls that wait with one run. If ten
+// requests ask to rebuild an index at the same time, two rebuilds run: one for the first request,
+// and one for the nine that waited:
+//
+//	ran, err := guard.Latest(ctx, locks, "index:42", lockcore.Terms{Wait: time.Minute}, rebuild)
+//
+// false and nil mean that fn did not run, because the run of another call began after this call
+// did, and has succeeded. Of the calls that wait the oldest runs, so fn must read the state, and
+// not carry it. If its process dies, the next one runs.
 //
 // A call succeeds when fn returns nil while it holds the key. If Redis does not reply then, the
 // success is not recorded, and the calls that wait run too. ran reports whether fn ran. The errors
-// are those of Exclusive, and lockcore.ErrUnsupported on a majority of servers. A call that waits
-// sends two commands more than Exclusive, and every run one more. Use asynqmw.Latest for tasks,
-// which complete before they have waited.
+// are those of Exclusive, and lockcore.ErrUnsupported on a majority of servers.
+// lockcore.ErrReplaced is one of them only if asynqmw.Latest with Interrupt or a cron job ends the
+// hold. A call that waits sends two commands more than Exclusive, and every run one more. For tasks
+// use asynqmw.Latest, under which older tasks complete without a wait.
 func Latest(ctx context.Context, locks *lockcore.Locker, key string, t lockcore.Terms, fn func(context.Context) error) (ran bool, err error) {
 	if locks == nil || fn == nil {
 		return false, errtext.Prefix("guard: Latest: locks and fn must not be nil", lockcore.ErrNotRun)

@@ -41,8 +41,7 @@ func (n KeyLimit) rateOnly() bool { return n.Limit.N == 0 && n.Limit.Rate.N > 0 
 // acquire all keys in one order. In these cases two calls can wait for each other until the Wait of
 // one of them is over. So do not use lockcore.Forever there:
 //
-//   - Calls give a key different values of N, for example during a deploy, and the smaller N is that
-//     of another key in each of them.
+//   - Two calls disagree on which of two keys has the smaller N, for example during a deploy.
 //   - A call holds a key, and calls LimitedAll for a key that comes before it in the order.
 //   - ExclusiveAll acquires two of the keys, because it acquires them in byte order.
 //

@@ -12,7 +12,8 @@ import (
 // Retry-After: no call of the key begins for d, in all processes. The innermost [Throttled], [Limited],
 // [Shared] or [Exclusive] around the function that returns the error pauses its key, before it releases
 // the key. [LimitedAll] nests calls of Limited, so it pauses the key that it acquires last. Under asynqmw
-// the task then comes back after d, and uses up no retry.
+// with Configure the task then comes back after d, and uses up no retry. On its last attempt asynq
+// archives it.
 //
 //	res, err := client.Do(req)
 //	…

@@ -38,7 +38,7 @@ func TestPaused(t *testing.T) {
 				start := time.Now()
 				err = guard.Exclusive(t.Context(), f.locks, "partner", noWait, nothing)
 				var busy *lockcore.BusyError
-				if !errors.As(err, &busy) || busy.Paused == "" {
+				if !errors.As(err, &busy) || busy.PauseReason == "" {
 					t.Errorf("during the pause: %v", err)
 				}
 				if err := guard.Exclusive(t.Context(), f.locks, "outer", noWait, nothing); err != nil {

@@ -26,13 +26,14 @@ func Shared(ctx context.Context, locks *lockcore.Locker, key string, t lockcore.
 
 // Limited runs fn while it holds one of n.N permits of the key. So at most n.N calls of the key run
 // at the same time, in all processes with the same Redis and prefix. With n.Weight a call adds that
-// weight toward n.N. With n.Rate calls also begin at that rate, see [Throttled]. Limited returns the errors of [Exclusive].
+// weight toward n.N. With n.Rate calls also begin at that rate, see [Throttled]. Limited returns
+// the errors of [Exclusive].
 //
 //   - Calls of one process are granted in the order of their arrival, and processes take turns. A
 //     call whose weight does not fit yet keeps the calls behind it waiting, even if there is room
 //     for them.
 //   - n may differ from call to call and may change at any time. Each call is granted by its own n,
-//     so all calls of a key should have the same n.N.
+//     so all calls of a key should have the same n.N. Those of [LimitedAll] need it.
 //   - An Exclusive of the key waits until all permits are released. Meanwhile no new permit is
 //     granted.
 //   - A [Shared] of the key is granted even if all permits are held. Use only one of the two for a

@@ -95,7 +95,7 @@ func (e *notRunError) Is(target error) bool { return target == ErrNotRun }
 // BusyError reports that another holder has the key, or that the key is not held but kept:
 //
 //   - reserved for a moment, for the first process in the remote queue, or
-//   - cooling for the rest of Terms.MinHold.
+//   - cooling for the rest of Terms.MinHold or of a pause.
 type BusyError struct {
 	Key string
 	// Holder has the key.
@@ -112,8 +112,8 @@ type BusyError struct {
 	// Of a shared key it is the time until its first share ends. If the request was for the key
 	// alone, it is the time until the last share ends.
 	Remaining time.Duration
-	// Paused is the reason of a pause of the key, which ends after Remaining, or empty.
-	Paused string
+	// PauseReason is the reason of a pause of the key, which ends after Remaining, or empty.
+	PauseReason string
 	// Exact is true if only the Rate keeps the call waiting. Then Remaining is the time until the
 	// turn of this call.
 	Exact bool
@@ -156,8 +156,8 @@ func (e *BusyError) text() string {
 	switch {
 	case e.Nested:
 		return fmt.Sprintf("held for %v by %v; held by a nested call of this hold", held, by)
-	case e.Paused != "":
-		return fmt.Sprintf("paused for another %v: %s", left, e.Paused)
+	case e.PauseReason != "":
+		return fmt.Sprintf("paused for another %v: %s", left, e.PauseReason)
 	case e.Exact:
 		return fmt.Sprintf("its rate is used up, the turn of this call is in %v", left)
 	case e.kept() && e.Shares > 0:
@@ -180,9 +180,9 @@ func (e *BusyError) kept() bool { return e.Holder == event.Holder{} && e.HeldFor
 //   - The key is held or shared: HeldFor, but at most Remaining. So the longer a holder has the
 //     key, the longer is the pause.
 //   - The key is reserved or cooling, or Holder is empty because a share is cooling: Remaining.
-//   - Exact or Paused is set: Remaining, rounded up to a second, up to 24 h.
+//   - Exact or PauseReason is set: Remaining, rounded up to a second, up to 24 h.
 func (e *BusyError) RetryAfter() time.Duration {
-	if e.Exact || e.Paused != "" {
+	if e.Exact || e.PauseReason != "" {
 		return max(time.Second, min((e.Remaining+time.Second-1).Truncate(time.Second), 24*time.Hour))
 	}
 	if e.kept() {

@@ -55,14 +55,14 @@ type Holding struct {
 	Lease time.Duration
 	// Fixed is true if the lease of a held key is not renewed: it comes from AcquireFixed, or the hold
 	// was transferred and not adopted.
-	Fixed     bool
-	Token     int64         // of the last hold; 0 if none is remembered
-	Attempt   int           // runs of a once key; 0 for an exclusive one
-	KeepLeft  time.Duration // done, abandoned: how much longer that is remembered; otherwise 0
-	Queue     int           // processes in the remote queue
-	Revoked   bool          // Revoke was called: the hold is no longer renewed
-	PauseLeft time.Duration // rest of a pause; 0: the key is not paused
-	Paused    string        // its reason, see Locker.Pause
+	Fixed       bool
+	Token       int64         // of the last hold; 0 if none is remembered
+	Attempt     int           // runs of a once key; 0 for an exclusive one
+	KeepLeft    time.Duration // done, abandoned: how much longer that is remembered; otherwise 0
+	Queue       int           // processes in the remote queue
+	Revoked     bool          // Revoke was called: the hold is no longer renewed
+	PauseLeft   time.Duration // rest of a pause; 0: the key is not paused
+	PauseReason string        // of the pause, see Locker.Pause; empty: the key is not paused
 	// Restriction is that of Locker.Restrict; For is what is left of it. The zero value: none.
 	Restriction Restriction
 	// NotReleased: a free exclusive key, and its last hold ended without a release. Its holder died, or
@@ -123,7 +123,7 @@ func holdingOf(s *backend.Status) Holding {
 	h := Holding{
 		State: State(s.State), Holder: holderOf(s.Locker, s.Holder), GrantedAt: s.GrantedAt, HeldFor: s.HeldFor, Remaining: s.Remaining, Token: s.Token, Attempt: s.Attempt,
 		Lease: s.Lease, Fixed: fixed(s),
-		KeepLeft: s.KeepLeft, Queue: s.Queue, Revoked: s.Revoked, PauseLeft: s.PauseLeft, Paused: s.Paused, Restriction: restrictionOf(s.Restriction), NotReleased: s.Died, Parked: s.Parked, ParkedFor: s.ParkedFor, OldestParked: s.OldestParked,
+		KeepLeft: s.KeepLeft, Queue: s.Queue, Revoked: s.Revoked, PauseLeft: s.PauseLeft, PauseReason: s.Paused, Restriction: restrictionOf(s.Restriction), NotReleased: s.Died, Parked: s.Parked, ParkedFor: s.ParkedFor, OldestParked: s.OldestParked,
 		Weights: s.Weights,
 	}
 	for _, b := range s.Shares {

@@ -47,16 +47,18 @@ const maxLimit = 1_000_000
 //   - Shares are for exclusive keys only, not for Claim, and they have no tickets.
 //
 // A call is granted when the weights of all shares, its own included, are together at most N. Each
-// call is granted by its own Limit, so all calls for a key should have the same N. It may change at
-// any time. With Terms.MinHold the weight of a share counts for at least that time: all N
-// begin at once, and then none until it is over, unless a lease ends early.
+// call is granted by its own Limit, so all calls for a key should have the same N, and calls for
+// several keys need it. It may change at any time. With Terms.MinHold the weight of a share counts
+// for at least that time: all N begin at once, and then none until it is over, unless a lease ends
+// early.
 type Limit struct {
 	// N bounds the sum of the weights: 1 to 1,000,000, or Unlimited.
 	N int
 	// Weight is how much of N the share takes. Default: 1. At most N; 0 with Unlimited.
 	Weight int
-	// Rate bounds also how often shares are granted. Default: none. Not with Unlimited: [Locker.Throttle]
-	// has a rate alone. Each grant takes its cost, so such a share is not handed to another call.
+	// Rate also bounds how often shares are granted. Default: none. Not with Unlimited:
+	// [Locker.Throttle] has a rate alone. Each grant takes its cost, so such a share is not handed
+	// to another call.
 	Rate Rate
 }
 

@@ -23,9 +23,10 @@ import (
 // a Cluster. All programs with the same prefix need the same servers and the same
 // o.Terms.Lease. The Locker makes its own clients, as with [New].
 //
-// It has Acquire, AcquireFixed, Extend, Inspect, Revoke, Clear and ForceClear, and all that is built on
-// them. Claim, AcquireShare, Ticket and Adopt return an error that satisfies ErrUnsupported and says
-// what to use instead. Tasks are not parked: they come back by their own delay.
+// It has Acquire, AcquireFixed, Extend, Inspect, Revoke, Clear, ForceClear and Pause, and what is
+// built on them. Claim, AcquireShare, Throttle, Spend, Restrict, Ticket and Adopt return an error
+// that satisfies ErrUnsupported and says what to use instead. Tasks are not parked: they come back
+// by their own delay. docs/quorum.md has the whole list.
 //
 //   - A server that has restarted may have lost leases. So its grants do not count until
 //     o.Terms.Lease (30 s by default) after its start. With appendonly yes and appendfsync always in

@@ -15,14 +15,17 @@ const (
 	maxReason    = 256 // bytes
 )
 
-// Pause lets no call of key begin for d, in all processes: of Acquire, AcquireShare or Throttle. Calls
-// that run go on, and keep their leases. Waiting calls wait for its end. A call that is refused gets a
-// [*BusyError] whose field Paused is the reason.
+// Pause lets no call of Acquire, AcquireShare or Throttle of key begin for d, in all processes.
+// Calls that run go on, and keep their leases. Waiting calls wait for the end of the pause, each up
+// to its own Wait. A call that is refused gets a [*BusyError] whose field PauseReason is the
+// reason.
 //
-// Of two pauses the one that ends later counts. A d of 0 ends the pause, and a cooldown that would have
-// ended before it. Holds that a process hands from one call to the next may go on for 5 ms. d is at most
-// 24 h. reason says to operators who paused the key and why. It is stored in Redis: valid UTF-8 of 1 to
-// 256 bytes, and ignored with d 0.
+// If the key is paused already, the pause that ends later counts. So a second pause makes the first
+// one longer, never shorter: a 429 does not end an operator's pause. A d of 0 ends the pause, and
+// also a cooldown that would have ended before it. Holds that a process hands from one call to the
+// next may go on for 5 ms. d is 0, or 1 ms to 24 h. reason is shown to those who wait, and by
+// Inspect: who paused the key and why. It is stored in Redis: valid UTF-8 of 1 to 256 bytes, and
+// ignored with d 0.
 //
 // If no reply arrives, Pause sends the command again, for at most 1 s. It returns ErrUnavailable, also
 // after Close, or an error of its arguments, and [context.Cause] if ctx has ended before.

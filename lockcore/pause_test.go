@@ -65,11 +65,11 @@ func TestPause(t *testing.T) {
 				}
 				_, err = lockers[1].Acquire(t.Context(), "k", lockcore.Terms{Wait: lockcore.NoWait})
 				var busy *lockcore.BusyError
-				if !errors.As(err, &busy) || busy.Paused != "429 of acme" || busy.Remaining != d-time.Second || busy.RetryAfter() != (d-time.Second) {
+				if !errors.As(err, &busy) || busy.PauseReason != "429 of acme" || busy.Remaining != d-time.Second || busy.RetryAfter() != (d-time.Second) {
 					t.Errorf("%v: %+v", err, busy)
 				}
 				h, err := lockers[0].Inspect(t.Context(), event.KindExclusive, "k")
-				if err != nil || h.Paused != "429 of acme" || h.PauseLeft != d-time.Second || h.State != lockcore.StateCooling {
+				if err != nil || h.PauseReason != "429 of acme" || h.PauseLeft != d-time.Second || h.State != lockcore.StateCooling {
 					t.Errorf("Inspect: %+v, %v", h, err)
 				}
 				if time.Sleep(2 * time.Second); d > 3*time.Second {

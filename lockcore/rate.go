@@ -17,22 +17,24 @@ const (
 	maxRefill = 24 * time.Hour // of Burst, and of Cost
 )
 
-// Rate bounds how often calls of a key begin: at most N + Burst - 1 in any Per, in all processes with
-// the same Redis and prefix. It is a bucket of size Burst, into which N tokens flow in Per, and from
-// which a call takes its Cost:
+// Rate bounds how often calls of a key begin, in all processes with the same Redis and prefix:
 //
-//		lockcore.Rate{N: 20}                                   // one each 50 ms
-//		lockcore.Rate{N: 19, Burst: 2}                         // at most 20 in any second
-//		lockcore.Rate{N: 100, Per: time.Minute, Burst: 10}     // at most 109 in any minute, 10 at once
+//	lockcore.Rate{N: 20}                               // one each 50 ms
+//	lockcore.Rate{N: 19, Burst: 2}                     // at most 20 in any second
+//	lockcore.Rate{N: 100, Per: time.Minute, Burst: 10} // at most 109 in any minute, 10 at once
 //
-//	  - The Rate belongs to the call. Redis stores one time for a key, and no Rate, so a call with
-//	    another Rate needs no setup.
-//	  - With Burst 1 a call that begins late delays all calls behind it. So at more than about 20 a
-//	    second, N-1 with Burst 2 has the same window and loses no time.
-//	  - The time is that of Redis. Calls begin a moment after it, when the reply has arrived.
-//	  - A cost is never returned, whether the call fails or not. If a reply is lost, it may be taken
-//	    twice: fewer calls begin, never more. If Redis loses its data, at most Burst more begin.
-//	  - A call with a Cost above Burst waits until the bucket is full, and then takes more than it has.
+// It is a bucket that holds Burst and gets N in each Per. A call takes its Cost from it. So at most
+// N + Burst - 1 calls of cost 1 begin in any Per (Burst is 1 by default).
+//
+//   - The Rate belongs to the call. Redis stores one time for a key, and no Rate, so a call with
+//     another Rate needs no setup.
+//   - With Burst 1 a call that begins late delays all calls behind it. So at more than about 20 a
+//     second, N-1 with Burst 2 has the same window and loses no time.
+//   - The time is that of Redis. Calls begin a moment after it, when the reply has arrived.
+//   - A cost is never returned, whether the call fails or not. If a reply is lost, it may be taken
+//     twice: fewer calls begin, never more. If Redis loses its data, at most Burst more begin.
+//   - A call with a Cost above Burst waits until the bucket is full, and then takes more than it
+//     has.
 type Rate struct {
 	// N is how many calls of cost 1 may begin in Per: 1 to 1,000,000.
 	N int
@@ -110,7 +112,7 @@ func (o ThrottleOptions) Validate() error { return o.terms().Validate() }
 
 // Admission is the result of a [Locker.Throttle].
 type Admission struct {
-	Rest  int           // what calls may take now, at most Rate.Burst
+	Left  int           // cost that may be taken now without waiting, at most Rate.Burst
 	Reset time.Duration // until they may take 1 more
 }
 
@@ -140,10 +142,12 @@ func (l *Locker) Throttle(ctx context.Context, key string, r Rate, o ThrottleOpt
 	return Admission{c.admitted.rest, c.admitted.reset}, nil
 }
 
-// Spend takes the cost of r from the rate of key without waiting, for a cost that is known only
-// after the call: the tokens of an answer. Later calls of [Locker.Throttle] wait for it, for at most
-// 48 h. If no reply arrives, Spend sends the command again, so that the cost may be taken twice. It
-// returns ErrUnavailable if Redis does not reply within a second, or an error of r.Validate.
+// Spend takes r.Cost from the rate of key at once, for a cost that is known only after the call,
+// such as that of an LLM's answer. Give r the N, Per and Burst of the calls. Later calls of
+// [Locker.Throttle] and AcquireShare wait for it, for at most 48 h. If no reply arrives, Spend
+// sends the command again, so that the cost may be taken twice. It returns ErrUnavailable if Redis
+// does not reply within a second, ErrClosed, ErrUnsupported on a majority of servers, or an error
+// of r.Validate.
 func (l *Locker) Spend(ctx context.Context, key string, r Rate) error {
 	if err := errtext.Join(checkKey(key), r.Validate()); err != nil {
 		return errtext.Wrap(ErrNotRun, err)

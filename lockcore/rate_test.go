@@ -367,7 +367,7 @@ func TestThrottleLateDuplicate(t *testing.T) {
 		late.Deliver()
 		<-late.Replied()
 		a, err := other.Throttle(t.Context(), "k", two, now)
-		if err != nil || a.Rest != 0 {
+		if err != nil || a.Left != 0 {
 			t.Errorf("the second call: %+v, %v", a, err)
 		}
 		h, err := other.Inspect(t.Context(), event.KindExclusive, "k")
@@ -394,7 +394,7 @@ func TestSpend(t *testing.T) {
 			t.Errorf("Spend took %v", time.Since(start))
 		}
 		got, err := l.Throttle(t.Context(), "k", r, lockcore.ThrottleOptions{Wait: time.Minute})
-		if took := time.Since(start); err != nil || took < 36*time.Second || took > 37*time.Second || got.Rest != 0 || got.Reset <= 0 {
+		if took := time.Since(start); err != nil || took < 36*time.Second || took > 37*time.Second || got.Left != 0 || got.Reset <= 0 {
 			t.Errorf("%v after %v: %+v", err, took, got)
 		}
 		if err := l.Close(t.Context()); err != nil {

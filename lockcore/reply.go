@@ -36,7 +36,7 @@ func (q *keyQueue) recordReply(req *request, sent time.Time, v acquired, err err
 		n.failures++
 		q.lastReply = &n
 	} else {
-		if q.busy != nil && b.kept() && !b.Exact && b.Paused == "" && b.Remaining <= backend.ReserveTime {
+		if q.busy != nil && b.kept() && !b.Exact && b.PauseReason == "" && b.Remaining <= backend.ReserveTime {
 			b.Holder = q.busy.Holder // the key is reserved, not cooling: the error names the last holder
 		}
 		first := q.busy == nil

@@ -295,7 +295,7 @@ func (req *request) accept(c *call, r *backend.AcquireReply) acquired {
 	}
 	return acquired{fingerprint: r.Fingerprint, interim: r.Record, place: r.Place, retryIn: r.RetryIn, busy: &BusyError{
 		Key: c.key, Holder: holderOf(r.Locker, r.Holder), HeldFor: r.HeldFor, Remaining: r.Remaining, Queue: r.Queue,
-		Shares: r.Shares, Exact: r.Exact, Paused: r.Paused, Local: r.Shares > 0 && r.Locker == c.l.id,
+		Shares: r.Shares, Exact: r.Exact, PauseReason: r.Paused, Local: r.Shares > 0 && r.Locker == c.l.id,
 	}}
 }
 

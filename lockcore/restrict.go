@@ -18,13 +18,13 @@ const (
 
 // Restriction bounds the calls of a key for a time, see [Locker.Restrict].
 type Restriction struct {
-	// Limit bounds the limits of AcquireShare: 1 to 1,000,000. 0 bounds none; to let no call begin, use
-	// [Locker.Pause].
+	// Limit bounds the limits of AcquireShare, and has no effect on Throttle: 1 to 1,000,000. 0
+	// bounds none; to let no call begin, use [Locker.Pause].
 	Limit int
 	// Rate bounds the rates of Throttle and AcquireShare. The zero value bounds none. It has no Cost: each
 	// call takes its own.
 	Rate Rate
-	// For is how long it lasts: 1 s to 30 days.
+	// For is how long it lasts: 1 s to 30 days. Inspect returns what is left of it.
 	For time.Duration
 	// Reason says to operators who restricted the key and why. It is stored in Redis: valid UTF-8 of 1 to
 	// 256 bytes.
@@ -51,19 +51,22 @@ func (r Restriction) Validate() error {
 	return errtext.Join(append(errs, checkReason("Restriction.Reason", r.Reason))...)
 }
 
-// Restrict bounds the calls of key for r.For, in all processes and also after a deploy: each gets the
-// smaller of r and of its own limit and rate. Calls that run go on. The zero value of r ends the
-// restriction. A second one replaces the first one.
+// Restrict bounds the calls of AcquireShare and Throttle of key for r.For, in all processes and
+// also after a deploy: each gets the smaller of r and of its own limit and rate. This lets at most
+// two calls of a partner run:
 //
-//		locks.Restrict(ctx, "partner:acme", lockcore.Restriction{Limit: 2, For: time.Hour, Reason: "errors since 14:00"})
+//	locks.Restrict(ctx, "partner:acme", lockcore.Restriction{Limit: 2, For: time.Hour, Reason: "errors since 14:00"})
 //
-//	  - Calls of AcquireShare without a rate get r.Rate, with a cost of 1. Calls of Acquire begin one at a
-//	    time anyway, and get no rate.
-//	  - Calls with the limit Unlimited get r.Limit too. Those of one process that begin within 5 ms count
-//	    as one.
-//	  - A call whose Weight is greater than r.Limit begins when no other share is held.
-//	  - Shares that a process hands from one call to the next may go on for 5 ms.
-//	  - Waiting calls learn of the end within 2 s.
+// Calls that run go on. The zero value of r ends the restriction. A second one replaces the first
+// one.
+//
+//   - Calls of AcquireShare without a rate get r.Rate, with a cost of 1. Calls of Acquire are not
+//     restricted, because they run one at a time anyway: [Locker.Pause] stops them.
+//   - Calls with the limit Unlimited get r.Limit too. Those of one process that begin within 5 ms
+//     count as one.
+//   - A call whose Weight is greater than r.Limit begins when no other share is held.
+//   - Shares that a process hands from one call to the next may go on for 5 ms.
+//   - Waiting calls learn of the end within 2 s.
 //
 // If no reply arrives, Restrict sends the command again, for at most 1 s. It returns ErrUnavailable,
 // also after Close, an error of r.Validate, ErrUnsupported on a majority of servers, and

@@ -25,7 +25,7 @@ type holding struct {
 	Result      *result        `json:"result,omitempty"` // only of a done key
 	Revoked     bool           `json:"revoked"`
 	PauseLeftMS int64          `json:"pause_left_ms,omitempty"`
-	Paused      string         `json:"paused,omitempty"` // the reason of the pause
+	PauseReason string         `json:"pause_reason,omitempty"`
 	Restriction *restricted    `json:"restriction,omitempty"`
 	NotReleased bool           `json:"not_released"`
 	Holder      *person        `json:"holder,omitempty"`
@@ -85,7 +85,7 @@ type result struct {
 
 func (k *keyed) json() holding {
 	h := holding{
-		Kind: k.Kind.String(), Key: k.Key, State: k.State, Result: k.result, Revoked: k.Revoked, PauseLeftMS: k.PauseLeft.Milliseconds(), Paused: k.Paused, NotReleased: k.NotReleased, Token: k.Token, Attempt: k.Attempt, Queue: k.Queue,
+		Kind: k.Kind.String(), Key: k.Key, State: k.State, Result: k.result, Revoked: k.Revoked, PauseLeftMS: k.PauseLeft.Milliseconds(), PauseReason: k.PauseReason, NotReleased: k.NotReleased, Token: k.Token, Attempt: k.Attempt, Queue: k.Queue,
 		HeldForMS: k.HeldFor.Milliseconds(), RemainingMS: k.Remaining.Milliseconds(), LeaseMS: k.Lease.Milliseconds(), Fixed: k.Fixed, KeepLeftMS: k.KeepLeft.Milliseconds(),
 		Parked: k.Parked, ParkedForMS: k.ParkedFor.Milliseconds(),
 	}

@@ -137,7 +137,7 @@ func describe(out io.Writer, k keyed) error {
 		line("lease left", age(k.Remaining))
 	}
 	if k.PauseLeft > 0 {
-		line("paused for", age(k.PauseLeft)+": "+oneLine(k.Paused))
+		line("paused for", age(k.PauseLeft)+": "+oneLine(k.PauseReason))
 	}
 	if r := k.Restriction; r.For > 0 {
 		line("restricted", "to "+bounds(r)+" for "+age(r.For)+": "+oneLine(r.Reason))

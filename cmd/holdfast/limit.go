@@ -12,16 +12,19 @@ import (
 
 // limit restricts a key of Limited, Shared or Throttled to a smaller limit or rate, or ends that.
 func (sh *shell) limit(ctx context.Context, args []string) (int, error) {
-	f, t := sh.flags("limit", " KEY")
-	n := f.Int("n", 0, "at most this many calls at a time, or their own limit if that is smaller; 0: their own limit")
-	rate := f.String("rate", "", "at most this many calls in a time, such as 2/1s, or their own rate if that is slower")
-	burst := f.Int("burst", 0, "with -rate: how many calls may begin at once (default 1)")
+	f, t := sh.flags("limit", " KEY (not with -quorum)")
+	n := f.Int("n", 0, "the sum of the weights of calls of Limited and Shared at a time, 1 to 1000000, or their own limit if that is smaller; no effect on Throttled (default: not bounded)")
+	rate := f.String("rate", "", "how many calls begin in a time, such as 2/1s; of this and their own rate the slower one counts (default: not bounded)")
+	burst := f.Int("burst", 0, "with -rate: how many calls may begin at once; bounds the Burst of the calls too (default 1)")
 	d := f.Duration("for", time.Hour, "how long the restriction lasts, 1s to 720h; it replaces an earlier one")
-	end := f.Bool("end", false, "end the restriction of the key")
+	end := f.Bool("end", false, "end the restriction of the key; without -n, -rate, -burst, -for and -reason")
 	reason := f.String("reason", "", "shown by show, at most 256 bytes (default: your name)")
 	yes := f.Bool("yes", false, "do not ask for confirmation")
 	asJSON := f.Bool("json", false, "print JSON")
 	if err := parse(f, args, 1); err != nil {
+		return exitFailed, err
+	}
+	if err := alone(f, *end, "n", "rate", "burst", "for", "reason"); err != nil {
 		return exitFailed, err
 	}
 	c := change{key: f.Arg(0), yes: *yes, json: *asJSON}

@@ -74,10 +74,11 @@ const usage = `holdfast shows and changes the keys of holdfast in Redis.
   holdfast clear   [flags] -once [-yes] KEY     clear a done, abandoned or cooling key, so that it runs again;
                                                 -exclusive frees a cooling key of Exclusive
   holdfast clear   [flags] -force [-once] KEY   end the lease of a holder that has died
-  holdfast pause   [flags] [-for 10m] KEY       let no call of a key of Exclusive, Limited or Throttled begin;
+  holdfast pause   [flags] [-for 10m] KEY       let no call of a key begin, except of Once (default 10m);
                                                 -end ends the pause
   holdfast limit   [flags] [-n 5] [-rate 2/1s] [-for 1h] KEY
-                                                restrict a key of Limited or Throttled; -end ends the restriction
+                                                -n or -rate or both: bound the calls of Limited, Shared and Throttled
+                                                (default 1h); -end ends that; not with -quorum
   holdfast wake    [flags] [-once] KEY          ask a worker process to wake the first parked task of a key
   holdfast key     -scope SCOPE -path PATH IDEMPOTENCY-KEY
                                                 compute the key of an HTTP request under httpmw.Idempotent

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os/user"
+	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/event"
@@ -13,12 +15,15 @@ import (
 // pause pauses a key of Exclusive, Shared, Limited or Throttled, or ends its pause.
 func (sh *shell) pause(ctx context.Context, args []string) (int, error) {
 	f, t := sh.flags("pause", " KEY")
-	d := f.Duration("for", 10*time.Minute, "no call of the key begins for this long, 1ms to 24h; of two pauses the one that ends later counts")
-	end := f.Bool("end", false, "end the pause of the key")
-	reason := f.String("reason", "", "shown to whom waits for the key, at most 256 bytes (default: your name)")
+	d := f.Duration("for", 10*time.Minute, "no call of the key begins for this long, 1ms to 24h; a running pause gets longer, never shorter: -end ends it")
+	end := f.Bool("end", false, "end the pause of the key; without -for and -reason")
+	reason := f.String("reason", "", "shown to those who wait for the key, at most 256 bytes (default: your name)")
 	yes := f.Bool("yes", false, "do not ask for confirmation")
 	asJSON := f.Bool("json", false, "print JSON")
 	if err := parse(f, args, 1); err != nil {
+		return exitFailed, err
+	}
+	if err := alone(f, *end, "for", "reason"); err != nil {
 		return exitFailed, err
 	}
 	key := f.Arg(0)
@@ -76,6 +81,17 @@ func (sh *shell) change(ctx context.Context, t *target, c change) (int, error) {
 		fmt.Fprintln(sh.out, c.action)
 		return exitOK, nil
 	})
+}
+
+// alone returns an error if -end was passed together with one of the flags, which would have no
+// effect.
+func alone(f *flag.FlagSet, end bool, flags ...string) (err error) {
+	f.Visit(func(other *flag.Flag) {
+		if end && err == nil && slices.Contains(flags, other.Name) {
+			err = fmt.Errorf("-%s has no effect with -end: pass one of them", other.Name)
+		}
+	})
+	return err
 }
 
 // byUser returns the default of -reason.

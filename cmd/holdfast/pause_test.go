@@ -23,6 +23,9 @@ func TestPause(t *testing.T) {
 	if code, _, errs := pause("-end", "-yes", "partner:acme"); code != exitProblem || !strings.Contains(errs, "partner:acme is not paused: nothing to end") {
 		t.Errorf("%d %q", code, errs)
 	}
+	if code, _, errs := pause("-end", "-for", "1h", "-yes", "partner:acme"); code != exitFailed || !strings.Contains(errs, "-for has no effect with -end") {
+		t.Errorf("%d %q", code, errs)
+	}
 	if code, _, errs := pause("-for", "25h", "-yes", "partner:acme"); code != exitFailed || !strings.Contains(errs, "d is 25h0m0s, must be 0 or between 1ms and 24h0m0s") {
 		t.Errorf("%d %q", code, errs)
 	}
@@ -33,7 +36,7 @@ func TestPause(t *testing.T) {
 		t.Errorf("%d %q %q", code, out, errs)
 	}
 	_, err := l.Acquire(t.Context(), "partner:acme", lockcore.Terms{Wait: lockcore.NoWait})
-	if busy, ok := errors.AsType[*lockcore.BusyError](err); !ok || busy.Paused != "acme is down" || busy.Remaining < 59*time.Minute {
+	if busy, ok := errors.AsType[*lockcore.BusyError](err); !ok || busy.PauseReason != "acme is down" || busy.Remaining < 59*time.Minute {
 		t.Errorf("Acquire: %v", err)
 	}
 	_, out, _ := call{}.run(t, "show", "-redis", s.Addr(), "partner:acme")
@@ -43,7 +46,7 @@ func TestPause(t *testing.T) {
 	var k keys
 	code, out, _ := pause("-json", "-end", "-yes", "partner:acme")
 	ok(t, json.Unmarshal([]byte(out), &k))
-	if code != exitOK || k.Action != "resumed" || len(k.Keys) != 1 || k.Keys[0].Paused != "acme is down" || k.Keys[0].PauseLeftMS == 0 {
+	if code != exitOK || k.Action != "resumed" || len(k.Keys) != 1 || k.Keys[0].PauseReason != "acme is down" || k.Keys[0].PauseLeftMS == 0 {
 		t.Errorf("%d %s", code, out)
 	}
 	le, err := l.Acquire(t.Context(), "partner:acme", lockcore.Terms{Wait: lockcore.NoWait})
@@ -67,6 +70,7 @@ func TestLimit(t *testing.T) {
 		want string
 	}{
 		{[]string{"-end", "-yes", "partner:acme"}, exitProblem, "partner:acme is not restricted: nothing to end"},
+		{[]string{"-end", "-n", "2", "-yes", "partner:acme"}, exitFailed, "-n has no effect with -end"},
 		{[]string{"-yes", "partner:acme"}, exitFailed, "-n is 0 and -rate is empty, one of them must restrict the key"},
 		{[]string{"-rate", "fast", "-yes", "partner:acme"}, exitFailed, `-rate is "fast", must be a number of calls and a time, such as 20/1s`},
 		{[]string{"-n", "1", "-rate", "5/0s", "-yes", "partner:acme"}, exitFailed, `-rate is "5/0s", must be`},

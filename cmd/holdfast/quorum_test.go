@@ -102,6 +102,20 @@ func TestQuorum(t *testing.T) {
 				t.Errorf("after clear: %d %q", code, errs)
 			}
 
+			if code, out, errs := s.run(t, "pause", "-for", "1h", "-yes", "partner:acme"); code != exitOK || out != "paused\n" {
+				t.Errorf("pause: %d %q", code, errs)
+			}
+			_, err = s.locks.Acquire(ctx, "partner:acme", lockcore.Terms{Wait: lockcore.NoWait})
+			if busy, ok := errors.AsType[*lockcore.BusyError](err); !ok || busy.PauseReason == "" {
+				t.Errorf("during the pause: %v", err)
+			}
+			if code, out, errs := s.run(t, "pause", "-end", "-yes", "partner:acme"); code != exitOK || out != "resumed\n" {
+				t.Errorf("pause -end: %d %q", code, errs)
+			}
+			if code, _, errs := s.run(t, "limit", "-rate", "5/1s", "-yes", "partner:acme"); code != exitFailed || !strings.Contains(errs, "on a majority of servers: restrictions: use one Redis") {
+				t.Errorf("limit: %d %q", code, errs)
+			}
+
 			_, err = s.locks.Acquire(ctx, "account:43", lockcore.Terms{})
 			ok(t, err)
 			for i, one := range s.servers {

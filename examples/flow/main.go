@@ -1,14 +1,13 @@
 // Command flow calls the API of a partner for three tenants. The partner allows 5 calls at a time and
 // 20 in any second, and sometimes answers 429 with Retry-After. One tenant, flood, has queued more
-// calls than the others. Each call changes the state from which a projection is rebuilt.
+// calls than the others. Each call changes the state from which an index is rebuilt.
 //
 //	go run ./examples/flow                        on a Redis inside the process
 //	go run ./examples/flow -redis localhost:6379  on your Redis; it removes the keys that it makes
 //
-// It takes eight seconds, and prints what the partner and the projection saw. It exits with 1 if a
-// limit was exceeded, a call began during a Retry-After, a retry was used up, or the projection lacks
-// the last change. This file has all that a program needs. partner.go is the API, story.go starts
-// everything, and picture.go draws and judges it.
+// It takes eight seconds, and prints what the partner counted and how the index was rebuilt. It
+// exits with 1 if one of the printed numbers is not as expected. This file has all that a program
+// needs. partner.go is the API, story.go starts everything, and picture.go draws and judges it.
 package main
 
 import (
@@ -39,9 +38,9 @@ const (
 	perSecond = 20
 )
 
-// ofPartner is the limit of all calls together. With this rate at most 17+2-1 = 18 calls begin in any
-// second. Redis counts when it lets a call begin, and the partner when the call arrives, which may be
-// up to 100 ms later. In 1.1 s at most 17*1.1+2 = 20 calls begin.
+// ofPartner is the limit of all calls together. Redis counts when it lets a call begin, and the
+// partner when the call arrives, up to 100 ms later. So the calls of a second at the partner may
+// have begun in 1.1 s: at most 17*1.1 + 2, rounded down to 20.
 var ofPartner = lockcore.Limit{N: atOnce, Rate: lockcore.Rate{N: 17, Burst: 2}}
 
 // ofTenant is the limit of each tenant. So no tenant has more than 3 of the 5 calls.
@@ -56,7 +55,8 @@ type tenant struct {
 	weight int
 }
 
-// weight is the Weight of Parking: paying gets three times as many workers as each of the others.
+// weight is the Weight of Parking. While all tenants have parked tasks, paying gets three times as
+// many runs as each of the others, up to its limit of 3 calls.
 func weight(k guard.Key) int {
 	for _, t := range tenants {
 		if k.ID == t.name {
@@ -74,8 +74,7 @@ type worker struct {
 
 // server returns the configuration and the handlers of the process. A call whose tenant has no permit
 // left is parked on the key of its tenant, so the workers are for all tenants. The partner's limit is
-// inside of the handler: with LimitedAll the calls would be parked on the partner's key too, where all
-// tenants are in one row, and those of flood came first.
+// inside of the handler, see asynqmw.LimitedAll for the reason.
 func (w *worker) server(cfg asynq.Config) (asynq.Config, asynq.Handler) {
 	byTenant := asynqmw.Limited(w.locks, asynqmw.ByJSON("tenant", "/tenant"), ofTenant, asynqmw.ShareOptions{})
 	newest := asynqmw.Latest(w.locks, asynqmw.ByType(), asynqmw.LatestOptions{})
@@ -111,7 +110,7 @@ func (w *worker) call(ctx context.Context, t *asynq.Task) error {
 	})
 }
 
-// rebuild makes the projection from all changes, and takes 200 ms.
+// rebuild makes the index from all changes, and takes 200 ms.
 func (w *worker) rebuild(ctx context.Context, _ *asynq.Task) error {
 	defer w.state.rebuild()()
 	return stage.Sleep(ctx, 200*time.Millisecond)

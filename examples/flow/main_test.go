@@ -24,7 +24,7 @@ import (
 func TestMain(m *testing.M) { stagetest.Main(m) }
 
 // No limit is exceeded, no call begins during a Retry-After, no retry is used up, each tenant has its
-// part, and the projection has the last change: in virtual time, and on a real Redis.
+// part, and the index has the last change: in virtual time, and on a real Redis.
 func TestRun(t *testing.T) {
 	stagetest.OnEach(t, func(t *testing.T, args ...string) {
 		if len(args) > 0 {
@@ -82,17 +82,17 @@ func TestPartner(t *testing.T) {
 // Each number that is not as expected is an error.
 func TestJudge(t *testing.T) {
 	for want, spoil := range map[string]func(*partner, *state, []*asynq.TaskInfo){
-		"":                                  func(*partner, *state, []*asynq.TaskInfo) {},
-		"6 calls at a time":                 func(p *partner, _ *state, _ []*asynq.TaskInfo) { p.most = 6 },
-		"21 in a second":                    func(p *partner, _ *state, _ []*asynq.TaskInfo) { p.mostInSecond = 21 },
-		"3 times, and 0 calls":              func(p *partner, _ *state, _ []*asynq.TaskInfo) { p.refused = append(p.refused, 0) },
-		"2 times, and 1 calls":              func(p *partner, _ *state, _ []*asynq.TaskInfo) { p.tooEarly = 1 },
-		"1 retries are used up":             func(_ *partner, _ *state, tasks []*asynq.TaskInfo) { tasks[0].Retried = 1 },
-		"83 of 84 calls and 85 rebuilds":    func(_ *partner, _ *state, tasks []*asynq.TaskInfo) { tasks[0].Type = "rebuild" },
-		"flood had made 21 of 40":           func(p *partner, _ *state, _ []*asynq.TaskInfo) { p.calls[20].tenant = "flood" },
-		"2 at a time":                       func(_ *partner, st *state, _ []*asynq.TaskInfo) { st.most = 2 },
-		"and in 0 after the last":           func(_ *partner, st *state, _ []*asynq.TaskInfo) { st.lastChange = time.Minute },
-		"85 changes were projected in 1 re": func(_ *partner, st *state, _ []*asynq.TaskInfo) { st.changes = 85 },
+		"":                                func(*partner, *state, []*asynq.TaskInfo) {},
+		"6 calls at a time":               func(p *partner, _ *state, _ []*asynq.TaskInfo) { p.most = 6 },
+		"21 in a second":                  func(p *partner, _ *state, _ []*asynq.TaskInfo) { p.mostInSecond = 21 },
+		"3 times, and 0 calls":            func(p *partner, _ *state, _ []*asynq.TaskInfo) { p.refused = append(p.refused, 0) },
+		"2 times, and 1 calls":            func(p *partner, _ *state, _ []*asynq.TaskInfo) { p.tooEarly = 1 },
+		"1 retries are used up":           func(_ *partner, _ *state, tasks []*asynq.TaskInfo) { tasks[0].Retried = 1 },
+		"83 of 84 calls and 85 rebuilds":  func(_ *partner, _ *state, tasks []*asynq.TaskInfo) { tasks[0].Type = "rebuild" },
+		"flood had made 21 of 40":         func(p *partner, _ *state, _ []*asynq.TaskInfo) { p.calls[20].tenant = "flood" },
+		"2 at a time":                     func(_ *partner, st *state, _ []*asynq.TaskInfo) { st.most = 2 },
+		"and in 0 after the last":         func(_ *partner, st *state, _ []*asynq.TaskInfo) { st.lastChange = time.Minute },
+		"85 changes were indexed in 1 re": func(_ *partner, st *state, _ []*asynq.TaskInfo) { st.changes = 85 },
 	} {
 		p := &partner{most: 5, mostInSecond: 20, refused: make([]time.Duration, 2)}
 		p.calls = slices.Concat(slices.Repeat([]call{{tenant: "flood"}}, 20), slices.Repeat([]call{{tenant: "small"}}, 10), slices.Repeat([]call{{tenant: "paying"}}, 30))

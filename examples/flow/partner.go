@@ -12,8 +12,8 @@ import (
 const (
 	callTime   = 230 * time.Millisecond
 	retryAfter = time.Second
-	onTheWay   = 200 * time.Millisecond // calls that begin so soon after a 429 had begun for the caller
-	early      = 10 * time.Millisecond  // before the end of a Retry-After, which the clocks of two hosts may differ by
+	onTheWay   = 200 * time.Millisecond // a call that arrives so soon after a 429 had begun before it
+	early      = 10 * time.Millisecond  // a call so shortly before the end of a Retry-After is on time, because clocks differ
 )
 
 // trouble is the numbers of the calls that the partner answers with 429 although they keep its rules.
@@ -27,7 +27,7 @@ type partner struct {
 	mu      sync.Mutex // guards the fields below
 	now     int        // calls that run
 	calls   []call
-	refused []time.Duration // when a Retry-After began
+	refused []time.Duration // when each Retry-After began, since began
 
 	most, mostInSecond int
 	tooEarly           int // calls that began during a Retry-After

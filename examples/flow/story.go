@@ -116,7 +116,7 @@ func (st *story) await(ctx context.Context, queue string) error {
 	}
 }
 
-// state is the data of which the projection is made.
+// state is the data of which the index is made.
 type state struct {
 	began time.Time
 
@@ -139,7 +139,7 @@ func (s *state) change() {
 	s.lastChange = time.Since(s.began)
 }
 
-// rebuild reads the changes. The function that it returns stores the projection.
+// rebuild reads the changes. The function that it returns stores the index.
 func (s *state) rebuild() (store func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -57,7 +57,7 @@ func (v *Delivery) park(ctx context.Context, k need, busy *lockcore.BusyError, l
 	switch { // no release tells that the rate lets a task begin, or that a pause has ended
 	case busy.Exact:
 		time.AfterFunc(max(busy.Remaining-v.Check, 0), v.wakeCooled)
-	case busy.Paused != "":
+	case busy.PauseReason != "":
 		time.AfterFunc(busy.Remaining, v.wakeCooled)
 	}
 	at = &Place{Text: v.text(k.lockKey, busy, r.Before), Delay: v.comeBack(ctx, k, busy, r.Before)}
@@ -73,8 +73,8 @@ func (v *Delivery) park(ctx context.Context, k need, busy *lockcore.BusyError, l
 func (v *Delivery) text(k lockKey, b *lockcore.BusyError, before int) string {
 	text := fmt.Sprintf("%s with %d before it", v.parkedOn(k), before)
 	switch {
-	case b.Paused != "":
-		return fmt.Sprintf("%s; paused for another %v: %s", text, b.Remaining.Round(time.Millisecond), b.Paused)
+	case b.PauseReason != "":
+		return fmt.Sprintf("%s; paused for another %v: %s", text, b.Remaining.Round(time.Millisecond), b.PauseReason)
 	case b.Exact:
 		return fmt.Sprintf("%s; its rate lets the next one begin in %v", text, b.Remaining.Round(time.Millisecond))
 	case b.Holder == (event.Holder{}):

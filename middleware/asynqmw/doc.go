@@ -1,5 +1,5 @@
-// Package asynqmw provides middlewares for asynq handlers: a task runs once, alone, or next to a
-// limited number of others.
+// Package asynqmw provides middlewares for asynq handlers: a task runs once, alone, next to a
+// limited number of others, or at a rate.
 //
 //	package main
 //
@@ -37,16 +37,16 @@
 //
 //   - [Once]: after a task of a key has succeeded, the work of that key is not done again within
 //     Keep.
-//   - [Exclusive]: no two tasks of a key run at the same time. [ExclusiveAll]: the same for tasks
-//     with several keys.
+//   - [Exclusive]: no two tasks of a key run at the same time. [ExclusiveAll]: for several keys.
 //   - [Limited]: at most n tasks of a key run at once. [LimitedAll]: for several limits.
-//   - [Shared]: tasks of a key run at the same time, but never together with a task of Exclusive.
+//   - [Shared]: tasks of a key run together, but never with a task of Exclusive.
+//   - [Throttled]: a key's tasks begin at a rate. guard.Paused stops them for a time.
 //   - [Latest]: a key's newest task runs.
 //   - [Ticks]: a periodic task is enqueued once for each tick, by any number of processes.
 //
 // asynq gives up on a handler at the task's deadline, when the task's lease is lost, and at a
 // shutdown, but cannot stop it. The retry starts while the first run continues, whose result asynq
-// discards. So the handler runs several times at once. This package prevents that.
+// discards. This package prevents that.
 //
 // The page docs/asynq.md has a worker to start from, and explains conflicts, tickets and
 // parking.

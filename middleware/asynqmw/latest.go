@@ -25,9 +25,10 @@ type LatestOptions struct {
 	// Terms of the key. Default of Name: the class of the key. Wait ends before the task's
 	// deadline, see [ConflictPolicy]. With [Parking] tasks of a busy key are parked.
 	Terms lockcore.Terms
-	// Delay postpones a task until no newer one was delivered for this time. asynq looks for
-	// postponed tasks every DelayedTaskCheckInterval (5 s). A task on its last attempt is not
-	// postponed, because asynq would archive it. 1 s to 24 h. Default: 0, not postponed.
+	// Delay postpones a task until this time after its first delivery. Then it runs, if no newer
+	// one was delivered meanwhile. asynq looks for postponed tasks every DelayedTaskCheckInterval
+	// (5 s). A task on its last attempt is not postponed, because asynq would archive it. 1 s to
+	// 24 h. Default: 0, not postponed.
 	Delay time.Duration
 	// MaxDelay is the longest time for which tasks are postponed, counted from the first one that no
 	// success covers. It needs Delay, and is at least as long, up to 24 h. Default: 10 times Delay, at
@@ -60,12 +61,11 @@ func (o LatestOptions) Validate() error {
 	return errtext.Join(errs...)
 }
 
-// Latest needs tasks with different IDs: with one asynq.TaskID or asynq.Unique for a key, asynq
-// refuses the task that arrives during a run, and its change is lost.
-//
-// Latest returns a middleware under which one task of a key runs, the newest one waits, and older
-// ones complete without a run. It is for work that reads the state, such as "rebuild the index of
-// account 42": one run covers all changes before it.
+// Latest returns a middleware for tasks with different IDs, under which one task of a key runs, the
+// newest one waits, and older ones complete without a run. It is for work that reads the state,
+// such as "rebuild the index of account 42": one run covers all changes before it. With one
+// asynq.TaskID or asynq.Unique for a key, asynq refuses the task that arrives during a run, and its
+// change is lost.
 //
 //   - After the last task of a key was delivered, a run begins, even if workers are killed.
 //   - No task runs after the success of a newer one is recorded.
@@ -74,13 +74,17 @@ func (o LatestOptions) Validate() error {
 //
 //   - No newer one was delivered: it runs. If the key is busy, it waits or is parked as under
 //     [Exclusive] with [RetryLater].
-//   - A newer one was delivered: asynq gets nil, and the Observer gets event.Replaced. Retention and
-//     Unique are as after a success. So put Latest outside of [Once], which would record that.
-//   - Its run fails, or its worker is killed: asynq retries it, and the rules above apply.
-//   - Its run is ended by o.Interrupt, and returns an error: the same, at once and without a retry.
-//   - Its worker is killed on its last attempt, or it fails for the last time: asynq archives it. The
+//   - A newer one was delivered: this task ends without a run. asynq gets nil, and the Observer
+//     gets event.Replaced. Retention and Unique apply as after a success. So put Latest outside of
+//     [Once], which would record that.
+//   - Its run fails, or its worker is killed: asynq retries the task, and the rules above apply.
+//   - Its run is ended by o.Interrupt, and returns an error: the rules above apply at once, and no
+//     retry is used up.
+//   - Its last attempt fails, or its worker is killed during that: asynq archives the task. The
 //     Observer gets event.Misconfigured for a task with MaxRetry(0).
-//   - A newer one comes within o.Delay: it is postponed, which uses up no retry with [Configure].
+//   - With o.Delay the task is postponed until o.Delay after its own first delivery, at most until
+//     o.MaxDelay after the first task that no success covers. Then it runs, if no newer one was
+//     delivered. With [Configure] that uses up no retry.
 //
 // The order is that of the first deliveries, by the clock of Redis. A task that has ended is
 // remembered for an hour, and one that has not for 100 days. If asynq delivers an ended task again

@@ -86,9 +86,10 @@ type Parking struct {
 	// Weight returns the weight of a key, for example of a paying tenant: 1 to 100. If the workers
 	// cannot run all tasks, the runs of two keys with parked tasks are in proportion to their
 	// weights. No key gets more than its limit allows. So a few keys should have a weight above 1.
-	// Tasks of [Throttled] come back at their own turn, so a weight has no effect on them.
-	// Weight is called once for each key of a delivery, from several goroutines. For another number
-	// the nearest bound is used, and the Observer gets event.Misconfigured. Default: 1 for each key.
+	// Tasks of [Throttled] come back at their own turn, so a weight has no effect on them. It is
+	// not lockcore.Limit.Weight: a greater Limit.Weight makes a call take more of its limit. Weight
+	// is called once for each key of a delivery, from several goroutines. For another number the
+	// nearest bound is used, and the Observer gets event.Misconfigured. Default: 1 for each key.
 	Weight func(guard.Key) int
 }
 

@@ -34,10 +34,10 @@ func (o ThrottleOptions) Validate() error {
 // at the same time too, use [Limited] with Limit.Rate. A retry takes the cost again. [lockcore.Rate]
 // has the rules of rates.
 //
-// A task whose turn is after the wait is treated as a task of [Exclusive] whose key is busy, and so
-// are errors: it comes back later and uses up no retry. With [Parking] it is parked: it occupies no
-// worker, keeps its place, and comes back when it is due. Throttled panics if locks or key is nil, or
-// if r or o is not valid.
+// A task whose turn is after the wait comes back later and uses up no retry, as o.Busy decides.
+// With [Parking] it is parked: it occupies no worker, keeps its place, and comes back when it is
+// due. Other errors are those of [Exclusive], and use up a retry. Throttled panics if locks or key
+// is nil, or if r or o is not valid.
 func Throttled(locks *lockcore.Locker, key KeyFunc, r lockcore.Rate, o ThrottleOptions) asynq.MiddlewareFunc {
 	invalid := errtext.Join(checkRate("rate", r), o.Validate())
 	d := newDecorator("Throttled", locks, "key", key.keys(), invalid, o.terms(), o.Busy)

@@ -31,10 +31,11 @@ const (
 	Forbid Overlap = iota
 	// Allow runs the tick next to the earlier run.
 	Allow
-	// Replace ends the earlier run: its ctx is canceled with lockcore.ErrReplaced, and it has failed.
-	// The tick begins within a second after that run has returned, or after its lease, which is no
-	// longer renewed. If it has to wait longer than its own lease and 3 s, it is skipped. Of several
-	// ticks that wait, the newest begins, and the others are skipped. A takeover ends no run.
+	// Replace ends the earlier run: its ctx is canceled with lockcore.ErrReplaced, its lease is no
+	// longer renewed, and it has failed. The new tick begins within a second after that run has
+	// returned or its lease has ended. If the new tick has to wait longer than a lease and 3 s, it
+	// is skipped. Of several ticks that wait, the newest begins, and the others are skipped. A
+	// takeover ends no run.
 	Replace
 )
 

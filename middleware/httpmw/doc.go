@@ -1,5 +1,6 @@
 // Package httpmw makes HTTP requests with an Idempotency-Key safe to repeat. It also runs one
-// request, or at most n requests, at a time for a key such as an account.
+// request, or at most n requests, at a time for a key such as an account, or lets them begin at a
+// rate.
 //
 // This server answers a repeated order without running the handler again:
 //
@@ -43,6 +44,8 @@
 //   - [Exclusive] runs one request at a time for each key, such as an account.
 //   - [Shared] runs readers of a key at the same time, but never while a request of Exclusive runs.
 //   - [Limited] and [LimitedFunc] run at most n requests at a time for each key.
+//   - [Throttled] and [ThrottledFunc] let the requests of each key begin at a rate, and answer
+//     others with 429.
 //
 // The header follows draft-ietf-httpapi-idempotency-key-header-07, an Internet-Draft of October
 // 2025 that expired on April 18, 2026.
@@ -60,7 +63,7 @@
 //     again, except as Limits says.
 //   - Requests of two scopes, or of two paths, never share a record.
 //
-// The guarantees of Exclusive, Shared and Limited are the same as in package guard.
+// The guarantees of Exclusive, Shared, Limited and Throttled are the same as in package guard.
 //
 // # Limits
 //
@@ -72,7 +75,7 @@
 //   - A streamed response is not recorded, see [Idempotent]. Its repeat gets 409.
 //   - A request that waits occupies a connection and a goroutine. At most 64 requests of a process
 //     wait for one key (Terms.MaxWaiting), so that one hot key cannot occupy a server. Further ones
-//     get 409, or 429 under Limited, with Retry-After at once, and cost no command.
+//     get 409, or 429 under Limited and Throttled, with Retry-After at once, and cost no command.
 //
 // # What you must do
 //

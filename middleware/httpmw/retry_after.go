@@ -6,9 +6,12 @@ import (
 	"time"
 )
 
-// RetryAfter returns how long the server that sent r asks to wait: the header Retry-After of a 429 or a
-// 503, in seconds, or a date less the Date of r. ok is false for another status, and without a valid
-// header. d is at least 0 and at most 24 h, see [guard.Paused].
+// RetryAfter returns how long the server that sent r asks to wait, by the header Retry-After of a
+// 429 or a 503. The header has a number of seconds or a date, from which RetryAfter subtracts the
+// Date of r. ok is false if r has another status or no valid header.
+//
+// 0 means that the client may try again now: [guard.Paused] then pauses nothing. A longer time than
+// 24 h becomes 24 h, the longest pause.
 func RetryAfter(r *http.Response) (d time.Duration, ok bool) {
 	const most = 24 * time.Hour
 	if r == nil || r.StatusCode != http.StatusTooManyRequests && r.StatusCode != http.StatusServiceUnavailable {

@@ -52,10 +52,20 @@ func (o ThrottleOptions) exclusive() ExclusiveOptions {
 //	httpmw.Throttled(locks, byTenant, lockcore.Rate{N: 91, Burst: 10}, httpmw.ThrottleOptions{})
 //
 // A request waits up to Wait for its turn. If its turn is later, or MaxWaiting requests wait, it gets
-// 429, with the time of its turn as Retry-After. Nothing is held while the handler runs. Each
-// response to a request with a key has the headers RateLimit-Policy and RateLimit: N and Per of the
-// rate, and what is left of Burst. They contain the class of the key, and not its ID. Otherwise
-// Throttled behaves as [Exclusive]. It panics if locks or key is nil, or if rate or o is not valid.
+// 429, with the time of its turn as Retry-After. Nothing is held while the handler runs.
+//
+// The handler's response to a request with a key, and each 429, have two headers:
+//
+//	RateLimit-Policy: "tenant";q=91;w=1
+//	RateLimit: "tenant";r=9;t=0
+//
+// q is N, and w is Per in seconds, which is left out unless Per is a whole number of seconds. r is
+// the cost that may be taken now, at most Burst. t is the number of seconds, rounded up, until 1
+// more may be taken, or in a 429 until the turn of the request. The name is o.Name, by default the
+// class of the key, and not its ID.
+//
+// Otherwise Throttled behaves as [Exclusive]. It panics if locks or key is nil, or if rate or o is
+// not valid.
 func Throttled(locks *lockcore.Locker, key KeyFunc, rate lockcore.Rate, o ThrottleOptions) func(http.Handler) http.Handler {
 	invalid := errtext.Join(checkRate("rate", rate), o.Validate())
 	same := func(*http.Request) (lockcore.Rate, error) { return rate, nil }
@@ -120,7 +130,7 @@ func (m *exclusive) throttle(w http.ResponseWriter, r *http.Request, key string,
 		window = fmt.Sprintf(";w=%d", per/time.Second)
 	}
 	w.Header().Set(HeaderRateLimitPolicy, fmt.Sprintf("%s;q=%d%s", policy, rate.N, window))
-	w.Header().Set(HeaderRateLimit, fmt.Sprintf("%s;r=%d;t=%.0f", policy, at.Rest, math.Ceil(reset.Seconds())))
+	w.Header().Set(HeaderRateLimit, fmt.Sprintf("%s;r=%d;t=%.0f", policy, at.Left, math.Ceil(reset.Seconds())))
 	return err
 }
 
