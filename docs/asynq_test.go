@@ -66,7 +66,8 @@ func (w asynqWorker) enqueue(t *testing.T, kind, payload string) {
 	}
 }
 
-// newest rebuilds the index of an account after a burst of changes, at most a minute after the first.
+// newest rebuilds the index of an account. It is postponed until no change came for 5 s, for at
+// most a minute.
 func newest(locks *lockcore.Locker, rebuild asynq.Handler) asynq.Handler {
 	o := asynqmw.LatestOptions{Delay: 5 * time.Second, MaxDelay: time.Minute}
 	return asynqmw.Latest(locks, asynqmw.ByJSON("account", "/account_id"), o)(rebuild)

@@ -34,7 +34,7 @@ func reports(mux *asynq.ServeMux, locks *lockcore.Locker, handler asynq.Handler)
 
 // callAtRate runs send at most 20 times in any second, in all processes.
 func callAtRate(ctx context.Context, locks *lockcore.Locker, partner string, send func(context.Context) error) error {
-	rate := lockcore.Rate{N: 19, Burst: 2}
+	rate := lockcore.Rate{N: 19, Burst: 2} // 19 + 2 − 1 = 20
 	return guard.Throttled(ctx, locks, "calls:"+partner, rate, lockcore.ThrottleOptions{Wait: time.Minute}, send)
 }
 
