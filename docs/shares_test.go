@@ -99,7 +99,7 @@ func TestAtRate(t *testing.T) {
 			})
 		}
 		calls.Wait()
-		if took := time.Since(begin); took < time.Second || took > 1300*time.Millisecond {
+		if took := time.Since(begin); took < time.Second || took > 1400*time.Millisecond {
 			t.Errorf("25 calls took %v", took)
 		}
 		mux := http.NewServeMux()
