@@ -60,6 +60,8 @@ func (r Restriction) Validate() error {
 // Calls that run go on. The zero value of r ends the restriction. A second one replaces the first
 // one.
 //
+//   - What calls take from r.Rate is forgotten at the end, or at a second restriction. They take their
+//     cost from their own rate too.
 //   - Calls of AcquireShare without a rate get r.Rate, with a cost of 1. Calls of Acquire are not
 //     restricted, because they run one at a time anyway: [Locker.Pause] stops them.
 //   - Calls with the limit Unlimited get r.Limit too. Those of one process that begin within 5 ms

@@ -105,7 +105,7 @@ func TestRestrictThrottle(t *testing.T) {
 			want time.Duration // for 21 calls
 		}{
 			{lockcore.Rate{N: 100, Burst: 10}, 9500 * time.Millisecond},
-			{lockcore.Rate{N: 1}, 21 * time.Second}, // the bucket is empty at first
+			{lockcore.Rate{N: 1}, 21 * time.Second}, // the bucket of the restriction is empty at first
 		} {
 			start := time.Now()
 			for range 21 {

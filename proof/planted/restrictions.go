@@ -21,7 +21,17 @@ func restrictions() []mistake {
 		},
 		{
 			name: "restriction-raises-rate", what: "A restriction replaces a slower rate of a request.",
-			edits: []edit{{"restricted-rate", stmt("return r.interval, r.burst, tonumber(cost)")}},
+			edits: []edit{{"restricted-rate", stmt("rates[1] = {bucket = k.buckets.y, interval = r.interval, burst = r.burst, cost = tonumber(cost or 1)}")}},
+			pkg:   scripts, test: cases,
+		},
+		{
+			name: "restriction-spends-own", what: "The cost of a call at the rate of a restriction goes to the key's own bucket.",
+			edits: []edit{{"restricted-rate", after("rates[#rates].bucket = k.buckets.b")}},
+			pkg:   scripts, test: cases,
+		},
+		{
+			name: "restriction-keeps-bucket", what: "A second restriction keeps the bucket of the first one.",
+			edits: []edit{{"restriction-replaced", stmt("call('HDEL', flow, 'z')")}},
 			pkg:   scripts, test: cases,
 		},
 		{
@@ -46,7 +56,17 @@ func restrictions() []mistake {
 		},
 		{
 			name: "rules-restriction-raises-rate", what: "By the rules, a restriction replaces a slower rate of a request.",
-			edits: []edit{{"rules-restricted-rate", always()}},
+			edits: []edit{{"rules-restricted-rate", stmt("rs = rates{1: r.Rate}")}},
+			pkg:   memory, test: conformance,
+		},
+		{
+			name: "rules-restriction-spends-own", what: "By the rules, the key's own bucket fills at the rate of a restriction.",
+			edits: []edit{{"rules-restricted-rate", after("rs[0].N, rs[0].Per = r.Rate.N, r.Rate.Per")}},
+			pkg:   memory, test: conformance,
+		},
+		{
+			name: "rules-restriction-keeps-bucket", what: "By the rules, a second restriction keeps the bucket of the first one.",
+			edits: []edit{{"rules-restriction-replaced", stmt("f.Restriction = Restriction{}")}},
 			pkg:   memory, test: conformance,
 		},
 		{

@@ -159,7 +159,7 @@ func (j *judge) has(now int64, id string) bool {
 // ends returns the times at which something ends on the server.
 func (j *judge) ends() []int64 {
 	k := &j.key
-	all := []int64{k.End, k.Expires, k.QueueExpires, k.ParkedExpires, k.Flow.Full, k.Flow.Expires}
+	all := []int64{k.End, k.Expires, k.QueueExpires, k.ParkedExpires, k.Flow.Buckets[0].Full, k.Flow.Expires}
 	for i := range k.Shares {
 		all = append(all, k.Shares[i].End)
 	}

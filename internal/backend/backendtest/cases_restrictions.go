@@ -67,7 +67,8 @@ func restrictions() []rule {
 		fast("a restriction lowers a rate", func(s *scene) {
 			s.a.restrict(&s.job, oneAMinute)
 			quick := request(&s.job, throttled(backend.Rate{N: 100, Per: time.Second, Burst: 10, Cost: 1}), calls(10))
-			s.a.acquire(backend.OutcomeAdmitted, quick)
+			g := s.a.acquire(backend.OutcomeAdmitted, quick)
+			s.check(g.Calls == 1 && g.Rest == 0 && g.Reset > 50*time.Second, "the reply is %+v", g)
 			s.due(s.b.acquire(backend.OutcomeBusy, quick), time.Minute)
 		}),
 		fast("a restriction raises no rate", func(s *scene) {
@@ -84,6 +85,31 @@ func restrictions() []rule {
 			s.a.endShare(r)
 			s.due(s.b.acquire(backend.OutcomeBusy, request(&s.job, limited(3, 1))), time.Minute)
 			s.a.hold(&s.job)
+		}),
+		fast("a call takes its cost from its own rate and from that of a restriction", func(s *scene) {
+			own := request(&s.job, throttled(backend.Rate{N: 1, Per: time.Minute, Burst: 3, Cost: 1}), calls(10))
+			s.a.restrict(&s.job, backend.Restriction{Rate: backend.Rate{N: 10, Per: time.Second, Burst: 10}, For: time.Hour})
+			g := s.a.acquire(backend.OutcomeAdmitted, own)
+			s.check(g.Calls == 3 && g.Rest == 0 && g.Reset > 50*time.Second, "the reply is %+v", g)
+			for _, r := range []backend.Restriction{{}, {Rate: backend.Rate{N: 10, Per: time.Second, Burst: 10}, For: time.Hour}, {}} {
+				s.due(s.b.acquire(backend.OutcomeBusy, own), time.Minute)
+				s.a.restrict(&s.job, r)
+			}
+			s.due(s.b.acquire(backend.OutcomeBusy, own), time.Minute)
+		}),
+		fast("a share without a rate leaves the rate of the key as it is", func(s *scene) {
+			s.a.acquire(backend.OutcomeAdmitted, request(&s.job, throttled(perMinute)))
+			s.a.restrict(&s.job, oneAMinute)
+			s.a.hold(&s.job, limited(3, 1))
+			s.a.restrict(&s.job, backend.Restriction{})
+			s.due(s.b.acquire(backend.OutcomeBusy, request(&s.job, throttled(perMinute))), time.Minute)
+		}),
+		fast("the turn of a share is after those of the calls before it", func(s *scene) {
+			s.b.listen()
+			s.a.restrict(&s.job, backend.Restriction{Rate: backend.Rate{N: 10, Per: time.Second, Burst: 10}, For: time.Hour})
+			s.a.acquire(backend.OutcomeAdmitted, request(&s.job, throttled(perMinute)))
+			s.due(s.b.acquire(backend.OutcomeBusy, request(&s.job, throttled(perMinute), queued)), time.Minute)
+			s.due(s.c.acquire(backend.OutcomeBusy, request(&s.job, limited(3, 1))), time.Minute)
 		}),
 		fast("a share waits for a restricted rate after a hold of the key alone", func(s *scene) {
 			s.b.listen()
@@ -106,6 +132,14 @@ func restrictions() []rule {
 			busy := s.b.acquire(backend.OutcomeBusy, request(&s.job, limited(3, 1)))
 			s.check(!busy.Exact, "the reply is %+v", busy)
 		}),
+		fast("a second restriction begins with a full bucket", func(s *scene) {
+			quick := throttled(backend.Rate{N: 100, Per: time.Second, Burst: 10, Cost: 1})
+			for range 2 {
+				s.a.restrict(&s.job, oneAMinute)
+				s.a.acquire(backend.OutcomeAdmitted, request(&s.job, quick))
+				s.due(s.b.acquire(backend.OutcomeBusy, request(&s.job, quick)), time.Minute)
+			}
+		}),
 		fast("Clear leaves a restriction", func(s *scene) {
 			s.a.restrict(&s.job, backend.Restriction{Limit: 1, For: time.Hour})
 			s.clear(backend.Cleared, backend.ClearRequest{Key: &s.job})
@@ -118,6 +152,14 @@ func restrictions() []rule {
 			s.b.acquire(backend.OutcomeBusy, request(&s.job, limited(3, 1)))
 			time.Sleep(time.Second)
 			s.b.hold(&s.job, limited(3, 1))
+		}),
+		slow("after the end of a restriction the own rate allows calls at once", func(s *scene) {
+			s.a.restrict(&s.job, backend.Restriction{Rate: backend.Rate{N: 1, Per: time.Hour, Burst: 1}, For: time.Second})
+			quick := request(&s.job, throttled(backend.Rate{N: 100, Per: time.Second, Burst: 10, Cost: 1}))
+			s.a.acquire(backend.OutcomeAdmitted, quick)
+			s.due(s.b.acquire(backend.OutcomeBusy, quick), time.Hour)
+			time.Sleep(time.Second)
+			s.b.acquire(backend.OutcomeAdmitted, quick)
 		}),
 	}
 }

@@ -152,8 +152,10 @@ func (s *Space) Look(stored string) Stored {
 	for _, w := range k.Queue {
 		out.Queue = append(out.Queue, w.Locker+w.Share.Text(w.Request))
 	}
-	if k.Flow.Full > 0 {
-		out.Flow["b"] = strconv.FormatInt(k.Flow.Full, 10) + " " + strconv.FormatInt(k.Flow.Ahead, 10)
+	for i, b := range k.Flow.Buckets {
+		if b.Full > 0 {
+			out.Flow["by"[i:i+1]] = fmt.Sprintf("%d %d", b.Full, b.Ahead)
+		}
 	}
 	if k.Flow.Head != "" {
 		out.Flow["w"] = k.Flow.Head + " " + strconv.FormatInt(k.Flow.HeadSeen, 10)

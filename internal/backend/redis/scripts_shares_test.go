@@ -179,16 +179,20 @@ func TestScriptSharesClock(t *testing.T) {
 	})
 }
 
-// The clock of the server was set back. A restriction ends no later than it would have if it began now.
+// The clock of the server was set back. A restriction ends no later than it would have if it began now,
+// and its bucket is full no later.
 // Shows: V7
 func TestScriptRestrictionClock(t *testing.T) {
 	onEach(t, func(b *oneKey) {
 		text := " 60000000 1 0 0 0 night" // for a minute
-		b.must(b.rdb.HSet(b.Context(), b.keys[0]+":f", "z", fmt.Sprint(b.now()+time.Hour.Microseconds(), text)).Err())
+		late := fmt.Sprint(b.now() + time.Hour.Microseconds())
+		b.must(b.rdb.HSet(b.Context(), b.keys[0]+":f", "z", late+text, "y", late+" 60000000").Err())
 		b.run(acquireShare(me+permit, mine, 0))
-		end, rest, _ := strings.Cut(b.rdb.HGet(b.Context(), b.keys[0]+":f", "z").Val(), " ")
-		if !match(end, rel(time.Minute), b.now()) || " "+rest != text {
-			b.Errorf("the restriction is %q %q, want an end in a minute, and %q", end, rest, text)
+		for field, want := range map[string]string{"z": text, "y": " 60000000"} {
+			end, rest, _ := strings.Cut(b.rdb.HGet(b.Context(), b.keys[0]+":f", field).Val(), " ")
+			if !match(end, rel(time.Minute), b.now()) || " "+rest != want {
+				b.Errorf("the field %s is %q %q, want a time in a minute, and %q", field, end, rest, want)
+			}
 		}
 	})
 }

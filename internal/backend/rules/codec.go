@@ -11,7 +11,7 @@ import (
 
 // layout is the version of the encoding of a key, and its first byte. Raise it with each change of
 // Key or of the order in which codec.key lists its fields.
-const layout = 3
+const layout = 4
 
 // Encode returns the data of a key as bytes. Equal data has equal bytes.
 func Encode(k Key) []byte {
@@ -75,7 +75,9 @@ func (c *codec) key(k *Key) {
 	}
 	f := &k.Flow
 	c.text(&f.Head)
-	for _, n := range []*int64{&f.Full, &f.Ahead, &f.HeadSeen, &f.Expires, &f.Restriction.End} {
+	for _, n := range []*int64{
+		&f.Buckets[0].Full, &f.Buckets[0].Ahead, &f.Buckets[1].Full, &f.Buckets[1].Ahead, &f.HeadSeen, &f.Expires, &f.Restriction.End,
+	} {
 		c.long(n)
 	}
 	c.duration(&f.Restriction.For)

@@ -213,7 +213,7 @@ func Pause(k Key, length Span, reason, id string, e Env) (Key, []Notice) {
 }
 
 // Restrict bounds the terms of the requests for the key, or ends that if r.For is 0. What is held stays
-// held. id names the restriction, so that a repeat does nothing.
+// held. The bucket of the restriction is full at first. id names the restriction, so that a repeat does nothing.
 func Restrict(k Key, r backend.Restriction, id string, e Env) (Key, []Notice) {
 	k.Expire(e.Now)
 	k.clampEnd(e.Now)
@@ -224,12 +224,13 @@ func Restrict(k Key, r backend.Restriction, id string, e Env) (Key, []Notice) {
 	}
 	notices := k.passPhase(closed, e)
 	f := &k.Flow
-	switch f.Restriction = (Restriction{}); {
-	case r.For > 0:
+	f.Restriction, f.Buckets[1] = Restriction{}, Bucket{} //planted:rules-restriction-replaced
+	if f.Buckets[0].Full == 0 && f.Head == "" {           // no data is left
+		f.Expires = 0
+	}
+	if r.For > 0 {
 		f.Restriction = Restriction{e.Now + micros(r.For), r}
 		f.keep(ceilMillis(micros(r.For))+minute, e.Now)
-	case f.Full == 0 && f.Head == "": // no data is left
-		f.Expires = 0
 	}
 	if !k.Revoked {
 		notices = append(notices, k.serveRated("", e)...) // requests in the queue may fit now

@@ -14,20 +14,34 @@ import (
 // the call takes the cost, at the moment at which it is granted. So the grants in any Per are at
 // most N + Burst - 1, and a waiter that dies takes nothing.
 //
+// A restriction to a rate has a bucket of its own, and a call needs its cost in both. So the window of
+// the own rate holds across the begin and the end of a restriction, and nothing of the restriction is
+// left after its end.
+//
 // The first request of the queue is told when it is due, and the others wait behind it.
 
 const maxAhead = Span(48 * time.Hour / time.Microsecond) // how far ahead the bucket is full at most
 
 // Flow is what a key keeps of its rate. It has its own TTL.
 type Flow struct {
-	Full     Instant // b: when the bucket is full again
-	Ahead    Span    // b: how far ahead that was when it was written
-	Head     string  // w: the first request of the queue, if it has a rate
-	HeadSeen Instant // w: when Head was last sent, or became the first
-	Expires  Instant // end of the TTL; 0 without data
+	Buckets  [2]Bucket // b, of the key; y, of the restriction
+	Head     string    // w: the first request of the queue, if it has a rate
+	HeadSeen Instant   // w: when Head was last sent, or became the first
+	Expires  Instant   // end of the TTL; 0 without data
 
 	Restriction Restriction // z
 }
+
+// Bucket is that of a rate.
+type Bucket struct {
+	Full  Instant // when it is full again
+	Ahead Span    // how far ahead that was when it was written
+}
+
+// rates are the rates of a request, in the order of Flow.Buckets. N is 0 in one that it does not have.
+type rates [2]backend.Rate
+
+func (rs rates) any() bool { return rs[0].N > 0 || rs[1].N > 0 }
 
 // Restriction bounds the terms of requests until End. Its For is how long it lasts in all; 0: there is
 // none.
@@ -36,31 +50,27 @@ type Restriction struct {
 	backend.Restriction
 }
 
-// load corrects the end of a restriction that is further away than it is long, because the clock was
-// set back. Every rule that reads the flow calls it first.
+// load corrects the times of the flow if the clock was set back: then a bucket is full later than it
+// can be, and a restriction ends later than it is long. Every rule that reads the flow calls it first.
 func (f *Flow) load(now Instant) {
+	for i := range f.Buckets {
+		f.Buckets[i].Full = min(f.Buckets[i].Full, now+f.Buckets[i].Ahead) //planted:rules-rate-clock
+	}
 	f.Restriction.End = min(f.Restriction.End, now+micros(f.Restriction.For)) //planted:rules-restriction-clock
 }
 
-// restricted returns the terms of a request for a share.
-func (k *Key) restricted(s backend.Share, now Instant) backend.Share {
-	r := &k.Flow.Restriction
+// restricted returns the terms of a request for a share: with its limit, and the rates that bound it.
+func (k *Key) restricted(s backend.Share, now Instant) (backend.Share, rates) {
+	r, rs := &k.Flow.Restriction, rates{s.Rate}
 	if r.End <= now || s.Alone() { //planted:rules-restriction-ends
-		return s
+		return s, rs
 	}
 	s.Limit = r.LimitOf(s)
-	switch {
-	case r.Rate.N == 0:
-	case s.Rate.N == 0:
-		s.Rate = r.Rate
-		s.Rate.Cost = 1
-	default:
-		if interval(r.Rate) > interval(s.Rate) { //planted:rules-restricted-rate
-			s.Rate.N, s.Rate.Per = r.Rate.N, r.Rate.Per
-		}
-		s.Rate.Burst = min(s.Rate.Burst, r.Rate.Burst)
+	if r.Rate.N > 0 {
+		rs[1] = r.Rate //planted:rules-restricted-rate
+		rs[1].Cost = max(s.Rate.Cost, 1)
 	}
-	return s
+	return s, rs
 }
 
 // interval returns the time in which a cost of 1 returns to the bucket, in µs. It is a float64, as
@@ -77,26 +87,35 @@ func dueOf(full Instant, r backend.Rate) Instant {
 // refill returns the time in which a cost returns to the bucket.
 func refill(cost int, r backend.Rate) Span { return Span(math.Ceil(float64(cost) * interval(r))) } //planted:rules-rate-rounded
 
-// due returns the time from which on the rate allows a call. A bucket that is full later than it can
-// be means that the clock was set back. The time is then written anew: otherwise it would move with
-// the clock.
-func (k *Key) due(r backend.Rate, now Instant) Instant {
-	if k.Flow.Full-now > k.Flow.Ahead { //planted:rules-rate-clock
-		k.Flow.Full = now + k.Flow.Ahead //planted:rules-rate-clock-written
+// due returns the time from which on all rates of a request allow a call.
+func (f *Flow) due(rs rates) (due Instant) {
+	for i, r := range rs {
+		if r.N > 0 {
+			due = max(due, dueOf(f.Buckets[i].Full, r))
+		}
 	}
-	return dueOf(k.Flow.Full, r)
+	return due
 }
 
-// spend takes the cost of a number of calls. It returns the cost that calls may have now, and the
-// time until they may have 1 more.
-func (k *Key) spend(r backend.Rate, calls int, now Instant) (rest int, reset time.Duration) {
-	k.due(r, now)
-	per, f := interval(r), &k.Flow
-	f.Full = min(max(f.Full, now)+refill(r.Cost*calls, r), now+maxAhead) //planted:rules-rate-spent
-	f.Ahead = f.Full - now
-	f.keep(ceilMillis(f.Ahead)+1000, now)
-	rest = max(int(math.Floor(float64(r.Burst)-float64(f.Ahead)/per)), 0)
-	return rest, duration(max(Span(math.Ceil(float64(f.Ahead)-float64(float64(r.Burst-rest-1)*per))), 0))
+// spend takes the cost of a number of calls from the buckets of all rates. It returns the cost that
+// calls may have now, and the time until they may have 1 more.
+func (f *Flow) spend(rs rates, calls int, now Instant) (rest int, reset time.Duration) {
+	rest = math.MaxInt
+	for i, r := range rs {
+		if r.N == 0 {
+			continue
+		}
+		b, per := &f.Buckets[i], interval(r)
+		b.Full = min(max(b.Full, now)+refill(r.Cost*calls, r), now+maxAhead) //planted:rules-rate-spent
+		b.Ahead = b.Full - now
+		f.keep(ceilMillis(b.Ahead)+1000, now)
+		left := max(int(math.Floor(float64(r.Burst)-float64(b.Ahead)/per)), 0)
+		more := duration(max(Span(math.Ceil(float64(b.Ahead)-float64(float64(r.Burst-left-1)*per))), 0))
+		if left < rest || left == rest && more > reset {
+			rest, reset = left, more
+		}
+	}
+	return rest, reset
 }
 
 // keep extends the TTL to at least ttl.
@@ -128,18 +147,22 @@ func throttle(k Key, r *backend.AcquireRequest, e Env) (Key, backend.AcquireRepl
 		notices = append(notices, k.serveRated(r.ID, e)...)
 		taken = k.live(e.Now) && k.State != Shared || k.behind(r, e) //planted:rules-rate-in-turn
 	}
-	rate := k.restricted(r.Share, e.Now).Rate
-	if taken || k.due(rate, e.Now) > e.Now {
+	_, rs := k.restricted(r.Share, e.Now)
+	if taken || k.Flow.due(rs) > e.Now {
 		k, reply := busyRated(k, r, e)
 		return k, reply, notices
 	}
 	if k.leaveQueue(e.Locker, r.ID); len(k.Queue) > 0 {
 		r = &backend.AcquireRequest{Key: r.Key, ID: r.ID, Share: r.Share, Calls: 1} // other processes wait
 	}
-	room := float64(e.Now-max(k.Flow.Full, e.Now)) + float64(float64(rate.Burst-min(rate.Cost, rate.Burst))*interval(rate))
-	reply := backend.AcquireReply{Outcome: backend.OutcomeAdmitted, Parked: k.ParkingLocker != ""}
-	reply.Calls = min(max(r.Calls, 1), int(math.Floor(room/float64(float64(rate.Cost)*interval(rate))))+1)
-	reply.Rest, reply.Reset = k.spend(rate, reply.Calls, e.Now) //planted:rules-rate-batch
+	reply := backend.AcquireReply{Outcome: backend.OutcomeAdmitted, Parked: k.ParkingLocker != "", Calls: max(r.Calls, 1)}
+	for i, rate := range rs {
+		if rate.N > 0 {
+			room := float64(e.Now-max(k.Flow.Buckets[i].Full, e.Now)) + float64(float64(rate.Burst-min(rate.Cost, rate.Burst))*interval(rate))
+			reply.Calls = min(reply.Calls, int(math.Floor(room/float64(float64(rate.Cost)*interval(rate))))+1)
+		}
+	}
+	reply.Rest, reply.Reset = k.Flow.spend(rs, reply.Calls, e.Now) //planted:rules-rate-batch
 	return k, reply, append(notices, k.serveRated("", e)...)
 }
 
@@ -164,9 +187,10 @@ func (k *Key) behind(r *backend.AcquireRequest, e Env) bool {
 	return len(k.Queue) > 0 && !isWaiter(e.Locker, r.ID)(k.Queue[0])
 }
 
-// busyRated returns the busy reply to a request with a rate.
+// busyRated returns the busy reply to a request with a rate. Its turn is after those of the requests
+// before it, which it counts one after the other.
 func busyRated(k Key, r *backend.AcquireRequest, e Env) (Key, backend.AcquireReply) {
-	share := k.restricted(r.Share, e.Now)
+	share, rs := k.restricted(r.Share, e.Now)
 	if k.paused(e.Now) || k.live(e.Now) && (k.State != Shared || k.Revoked && share.Limit > 0) || k.State == Shared && share.Limit > 0 && !k.fits(share) {
 		k, reply, _ := busyShare(k, r, e, nil)
 		return k, reply
@@ -179,17 +203,20 @@ func busyRated(k Key, r *backend.AcquireRequest, e Env) (Key, backend.AcquireRep
 		reply.Place = 1
 		k.Flow.see(r.ID, e.Now)
 	}
-	k.due(share.Rate, e.Now)
-	full := max(k.Flow.Full, e.Now)
+	f, turn := k.Flow, e.Now
 	for _, w := range k.Queue[:min(len(k.Queue), maxCounted)] {
 		if isWaiter(e.Locker, r.ID)(w) {
 			break
 		}
-		if other := k.restricted(w.Share, e.Now).Rate; other.N > 0 { //planted:rules-rate-costs-before
-			full += refill(other.Cost, other)
+		_, before := k.restricted(w.Share, e.Now)
+		turn = max(turn, f.due(before))
+		for i, other := range before {
+			if other.N > 0 { //planted:rules-rate-costs-before
+				f.Buckets[i].Full = max(f.Buckets[i].Full, turn) + refill(other.Cost, other)
+			}
 		}
 	}
-	reply.Remaining = duration(max(dueOf(full, share.Rate)-e.Now, 0))
+	reply.Remaining = duration(max(turn, f.due(rs)) - e.Now)
 	return k, reply
 }
 
@@ -212,8 +239,8 @@ func (k *Key) serveHead(first Waiter, asker, freed string, e Env) (notices []Not
 		k.leaveQueue(first.Locker, first.Request)
 		return nil, true
 	}
-	share := k.restricted(first.Share, e.Now)
-	due := k.due(share.Rate, e.Now) //planted:rules-rate-told
+	share, rs := k.restricted(first.Share, e.Now)
+	due := k.Flow.due(rs) //planted:rules-rate-told
 	if share.Limit > 0 && !k.fits(share) || due > e.Now && !isNew && freed == "" {
 		return nil, false
 	}
@@ -228,6 +255,7 @@ func (k *Key) serveHead(first Waiter, asker, freed string, e Env) (notices []Not
 func Spend(k Key, r backend.Rate, e Env) Key {
 	k.Expire(e.Now)
 	k.Flow.load(e.Now)
-	k.spend(k.restricted(backend.Share{Rate: r}, e.Now).Rate, 1, e.Now)
+	_, rs := k.restricted(backend.Share{Rate: r}, e.Now)
+	k.Flow.spend(rs, 1, e.Now)
 	return k
 }

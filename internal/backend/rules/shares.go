@@ -47,7 +47,7 @@ func acquireShare(k Key, r *backend.AcquireRequest, e Env) (Key, backend.Acquire
 	k.clampEnd(e.Now)
 	swept, closed := k.sweep(e.Now)
 	k.Flow.load(e.Now)
-	share := k.restricted(r.Share, e.Now)
+	share, rs := k.restricted(r.Share, e.Now)
 	notices := k.passPhase(closed, e)
 	switch {
 	case k.ended(r.ID): //planted:rules-late-duplicate-share
@@ -62,9 +62,9 @@ func acquireShare(k Key, r *backend.AcquireRequest, e Env) (Key, backend.Acquire
 		return busyShare(k, r, e, notices)
 	case k.paused(e.Now):
 		return busyShare(k, r, e, notices)
-	case share.Rate.N > 0:
+	case rs.any():
 		notices = append(notices, k.serveRated(r.ID, e)...)
-		if k.live(e.Now) && k.State != Shared || k.behind(r, e) || !k.fits(share) || k.due(share.Rate, e.Now) > e.Now {
+		if k.live(e.Now) && k.State != Shared || k.behind(r, e) || !k.fits(share) || k.Flow.due(rs) > e.Now {
 			k, reply := busyRated(k, r, e)
 			return k, reply, notices
 		}
@@ -74,11 +74,11 @@ func acquireShare(k Key, r *backend.AcquireRequest, e Env) (Key, backend.Acquire
 			return busyShare(k, r, e, notices)
 		}
 	}
-	opens, rated := k.State != Shared, share.Rate.N > 0
+	opens, rated := k.State != Shared, rs.any()
 	waits := len(k.Queue) > 0
 	var reply backend.AcquireReply
 	if rated && k.shareAt(r.ID) < 0 {
-		reply.Rest, reply.Reset = k.spend(share.Rate, 1, e.Now)
+		reply.Rest, reply.Reset = k.Flow.spend(rs, 1, e.Now)
 	}
 	if opens {
 		k.openPhase(r.ID, e.Now)
@@ -242,9 +242,9 @@ func (k *Key) serve(asker, freed string, e Env) (notices []Notice) {
 		}
 		k.Flow.load(e.Now)
 		first := k.Queue[0]
-		share := k.restricted(first.Share, e.Now)
+		share, rs := k.restricted(first.Share, e.Now)
 		switch {
-		case share.Rate.N > 0:
+		case rs.any():
 			told, gone := k.serveHead(first, asker, freed, e)
 			if notices = append(notices, told...); gone {
 				continue

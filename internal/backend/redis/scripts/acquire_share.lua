@@ -35,7 +35,7 @@ if k.more then return more end
 k.bad = k.bad or load_flow(flow, k)
 if k.bad then return {err = 'BADFIELD ' .. k.bad} end
 limit = limit_of(k, limit, weight)
-local interval, burst, cost = rate_of(text, k)
+local rates = rates_of(text, k)
 pass_phase(key, k, reservation, peers)
 local own = k.state == shared and call('ZSCORE', shares, text)
 local busy = false
@@ -49,15 +49,15 @@ elseif k.live and (k.state ~= shared or k.revoked) then
   busy = true -- planted:share-excluded
 elseif k.paused > 0 then
   busy = true
-elseif interval then
+elseif rates then
   serve_rated(key, k, id, reservation, peers)
   local first = call('ZRANGE', queue, 0, 0)[1]
   local taken = k.live and k.state ~= shared
   local full = k.weights + weight > limit
-  busy = taken or first and first ~= member or full or due(flow, k, interval, burst, cost) > now
+  busy = taken or first and first ~= member or full or due(rates) > now
   if busy and not taken and not (k.state == shared and full) then
     if enqueue == '1' then enter_queue(queue, member, now, queue_ms) end
-    return busy_rated(key, k, id, member, interval, burst, cost)
+    return busy_rated(key, k, id, member, rates)
   end
 elseif k.state == shared then
   if call('ZCARD', queue) > 0 then
@@ -73,7 +73,7 @@ end
 
 if busy then
   if enqueue == '1' then enter_queue(queue, member, now, queue_ms) end
-  if interval then see_again(key, k, id) end
+  if rates then see_again(key, k, id) end
   local waiting = call('ZCARD', queue)
   if k.paused > 0 and not (k.live and (k.state == held or k.state == reserved)) then
     return {0, paused_for(k), 0, '', waiting, '', '', '', k.weights, place(queue, member), 0, k.pause_reason}
@@ -97,13 +97,13 @@ if opens then -- an operator may have deleted the hash of a phase, and not the s
 end
 local waits = call('ZCARD', queue) > 0 -- before the writes of the grant: a queue of another type ends the script here
 local rest, reset
-if interval and not own then -- planted:rate-permit-once
-  rest, reset = spend(flow, k, 1, interval, burst, cost)
+if rates and not own then -- planted:rate-permit-once
+  rest, reset = spend(flow, k, rates, 1)
 end
 if opens then open_phase(key, k, id) end
 admit(key, k, text, locker, now + lease, lease, holder)
 if enqueue == '1' then call('ZREM', queue, member) end -- otherwise the request never entered the queue
-if (opens and waits) or k.swept or interval and waits then -- other requests in the queue may fit now
+if (opens and waits) or k.swept or rates and waits then -- other requests in the queue may fit now
   serve(key, k, '', reservation, peers) -- planted:share-brings-others
 end
 return {1, k.token, 1, k.abandoned and 1 or 0, k.parking_locker and 1 or 0, k.owner, now, rest, reset}

@@ -1,5 +1,5 @@
 -- restrict.lua: bound the limit and the rate of the requests for a key for a time, or end that. What is
--- held stays held.
+-- held stays held. The bucket of the restriction is full at first.
 -- length of the restriction in µs, 0 ends it · text: its limit, n, period µs, burst and reason, see
 --   rate.lua · id of this restriction · reservation µs · channels: their prefix · counts_all: PUBLISH
 --   counts all receivers (1|0)
@@ -22,13 +22,12 @@ if k.more then return more end
 if k.bad then return {err = 'BADFIELD ' .. k.bad} end
 if string.find(k.ended, id, 1, true) then return 1 end -- a repeat: another restriction may have followed
 pass_phase(key, k, reservation, peers)
-if length == 0 then
-  call('HDEL', flow, 'z')
-else
+call('HDEL', flow, 'z', 'y') -- planted:restriction-replaced
+if length > 0 then
   call('HSET', flow, 'z', string.format('%.0f %.0f ', k.now + length, length) .. text)
   keep_flow(flow, math.ceil(length / 1000) + minute_ms) -- planted:restriction-ttl
 end
-k.full, k.restriction = nil, nil
+k.buckets, k.restriction = nil, nil
 if not k.revoked then serve_rated(key, k, '', reservation, peers) end -- requests in the queue may fit now
 remember(hash, k.ended, id)
 return 1

@@ -19,13 +19,16 @@
 local hash, queue, shares, flow = unpack(KEYS)
 local text, locker, calls, enqueue, queue_ms, reservation, channels, counts_all = unpack(ARGV)
 calls = tonumber(calls)
-local interval, burst, cost
+local rates
 
--- Admits as many of the calls as the bucket has the cost for.
+-- Admits as many of the calls as each bucket has the cost for.
 local function admit_calls(k, parked)
-  local room = k.now - math.max(k.full, k.now) + (burst - math.min(cost, burst)) * interval
-  local count = math.min(calls, math.floor(room / (cost * interval)) + 1) -- planted:rate-batch
-  local rest, reset = spend(flow, k, count, interval, burst, cost)
+  local count = calls
+  for _, r in ipairs(rates) do
+    local room = k.now - math.max(r.bucket.full, k.now) + (r.burst - math.min(r.cost, r.burst)) * r.interval
+    count = math.min(count, math.floor(room / (r.cost * r.interval)) + 1) -- planted:rate-batch
+  end
+  local rest, reset = spend(flow, k, rates, count)
   return {6, count, rest, reset, parked and 1 or 0}
 end
 
@@ -33,16 +36,16 @@ if calls == 0 then
   local k = {now = clock()}
   local bad = load_flow(flow, k)
   if bad then return {err = 'BADFIELD ' .. bad} end
-  interval, burst, cost = rate_of(text, k)
-  spend(flow, k, 1, interval, burst, cost)
+  rates = rates_of(text, k)
+  spend(flow, k, rates, 1)
   return {6, 1, 0, 0, 0}
 end
 if call('ZCARD', queue) == 0 and call('PTTL', hash) == -2 then -- first, because most requests need no more
   local k = {now = clock()}
   local bad = load_flow(flow, k)
   if bad then return {err = 'BADFIELD ' .. bad} end
-  interval, burst, cost = rate_of(text, k)
-  if due(flow, k, interval, burst, cost) <= k.now then return admit_calls(k, false) end
+  rates = rates_of(text, k)
+  if due(rates) <= k.now then return admit_calls(k, false) end
 end
 -- include parts/load.lua
 -- include parts/grant.lua
@@ -55,7 +58,7 @@ local k = load_shares(key)
 if k.more then return more end
 k.bad = k.bad or load_flow(flow, k)
 if k.bad then return {err = 'BADFIELD ' .. k.bad} end
-interval, burst, cost = rate_of(text, k)
+rates = rates_of(text, k)
 pass_phase(key, k, reservation, peers)
 if string.find(k.ended, id, 1, true) then return {5} end
 local taken = k.live and k.state ~= shared or k.paused > 0
@@ -63,9 +66,9 @@ if not taken then
   serve_rated(key, k, id, reservation, peers)
   local first = call('ZRANGE', queue, 0, 0)[1]
   taken = k.live and k.state ~= shared
-  if not taken and (first and first ~= member or due(flow, k, interval, burst, cost) > k.now) then -- planted:rate-in-turn
+  if not taken and (first and first ~= member or due(rates) > k.now) then -- planted:rate-in-turn
     if enqueue == '1' then enter_queue(queue, member, k.now, queue_ms) end
-    return busy_rated(key, k, id, member, interval, burst, cost)
+    return busy_rated(key, k, id, member, rates)
   end
 end
 if taken then

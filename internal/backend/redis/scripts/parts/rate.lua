@@ -1,8 +1,9 @@
 -- rate.lua: the rate of a key, see rules/rate.go. The text of a request with a rate has
 -- n "/" period µs "/" burst "/" cost "/" after its weight. A request of Throttled has limit 0 and
 -- weight 0: it gets no share. A hash of its own, flow, with its own TTL, has the fields
---   b "full ahead": the time at which the bucket is full again, and how far ahead that was when it
---     was written, both in µs
+--   b "full ahead": the time at which the bucket of the key is full again, and how far ahead that was
+--     when it was written, both in µs
+--   y "full ahead": the same of the bucket of the restriction
 --   w head: the first request of the queue, if it has a rate, and when it was last sent, or became
 --     the first
 --   z restriction "ends length limit n period burst reason", the times in µs: until its end, a request
@@ -10,17 +11,16 @@
 local max_ahead = 172800000000 -- µs: how far ahead the bucket is full at most
 local max_counted = 100 -- requests of the queue whose costs a busy reply counts
 
--- Returns µs for a cost of 1, burst and cost, or nil without a rate.
-local function rate_of(text, k)
+-- Returns the rates of a request, its own and that of a restriction, or nil without one: its bucket, µs
+-- for a cost of 1, burst and cost.
+local function rates_of(text, k)
   local n, per, burst, cost = string.match(text, '/%d+/%d+/(%d+)/(%d+)/(%d+)/(%d+)/$')
-  local r = k.restriction
-  if not r or not r.interval then
-    if n then return per / n, tonumber(burst), tonumber(cost) end
-  elseif n then
-    return math.max(per / n, r.interval), math.min(tonumber(burst), r.burst), tonumber(cost) -- planted:restricted-rate
-  elseif string.byte(text, -1) == 47 then -- '/': not a request for the key alone
-    return r.interval, r.burst, 1
+  local r, rates = k.restriction, {}
+  if n then rates[1] = {bucket = k.buckets.b, interval = per / n, burst = tonumber(burst), cost = tonumber(cost)} end
+  if r and r.interval and string.byte(text, -1) == 47 then -- '/': not a request for the key alone
+    rates[#rates + 1] = {bucket = k.buckets.y, interval = r.interval, burst = r.burst, cost = tonumber(cost or 1)} -- planted:restricted-rate
   end
+  return rates[1] and rates
 end
 
 -- Returns the limit of a request for a share. One that is heavier than the restriction gets the key
@@ -35,67 +35,77 @@ local function keep_flow(flow, ms)
   if call('PTTL', flow) < ms then call('PEXPIRE', flow, ms) end
 end
 
--- Reads the flow into k.full, k.ahead, k.rated_head, k.rated_seen, and k.restriction if it has not
--- ended. Returns the name of a field that cannot be read. If the end of a restriction is further away
--- than it is long, the clock was set back, and the field is written anew.
+local function write_bucket(flow, bucket)
+  call('HSET', flow, bucket.field, string.format('%.0f %.0f', bucket.full, bucket.ahead))
+end
+
+-- Reads the flow into k.buckets, k.rated_head, k.rated_seen, and k.restriction if it has not ended.
+-- Returns the name of a field that cannot be read. If a bucket is full later than it can be, or a
+-- restriction ends later than it is long, the clock was set back. The time is then written anew:
+-- otherwise it would move with the clock.
 local function load_flow(flow, k)
-  local v = call('HMGET', flow, 'b', 'w', 'z')
-  k.full, k.ahead, k.rated_head, k.rated_seen = 0, 0, '', 0
-  if v[1] then
-    local full, ahead = string.match(v[1], '^(%d+) (%d+)$')
-    if not full or #full > 16 or #ahead > 16 then return 'b' end
-    k.full, k.ahead = tonumber(full), tonumber(ahead)
+  local v = call('HMGET', flow, 'b', 'y', 'w', 'z')
+  local buckets = {}
+  k.rated_head, k.rated_seen = '', 0
+  for i, field in ipairs({'b', 'y'}) do
+    local full, ahead = string.match(v[i] or '0 0', '^(%d+) (%d+)$')
+    if not full or #full > 16 or #ahead > 16 then return field end
+    local bucket = {field = field, full = tonumber(full), ahead = tonumber(ahead)}
+    if bucket.full - k.now > bucket.ahead then -- planted:rate-clock
+      bucket.full = k.now + bucket.ahead
+      write_bucket(flow, bucket) -- planted:rate-clock-written
+    end
+    buckets[field] = bucket
   end
-  if v[2] then
-    local id, seen = string.match(v[2], '^(%w+) (%d+)$')
+  if v[3] then
+    local id, seen = string.match(v[3], '^(%w+) (%d+)$')
     if not id or #seen > 16 then return 'w' end
     k.rated_head, k.rated_seen = id, tonumber(seen)
   end
-  if v[3] then
-    local ends, length, limit, n, per, burst = string.match(v[3], '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ')
+  if v[4] then
+    local ends, length, limit, n, per, burst = string.match(v[4], '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ')
     if not ends or #ends > 16 or #length > 16 or #limit > 16 or #n > 16 or #per > 16 or #burst > 16 then return 'z' end
     ends, length = tonumber(ends), tonumber(length)
     if ends - k.now > length then -- planted:restriction-clock
       ends = k.now + length
-      call('HSET', flow, 'z', string.format('%.0f', ends) .. string.match(v[3], ' .*$'))
+      call('HSET', flow, 'z', string.format('%.0f', ends) .. string.match(v[4], ' .*$'))
     end
     if ends > k.now then -- planted:restriction-ends
       k.restriction = {
-        left = ends - k.now, text = string.match(v[3], '^%d+ %d+ (.*)$'), limit = tonumber(limit), interval = tonumber(n) > 0 and per / n,
+        left = ends - k.now, text = string.match(v[4], '^%d+ %d+ (.*)$'), limit = tonumber(limit), interval = tonumber(n) > 0 and per / n,
         burst = tonumber(burst),
       }
     end
   end
+  k.buckets = buckets
 end
-
--- Returns the time from which on a bucket that is full at the time full lets a request begin.
-local function due_of(full, interval, burst, cost) return full - math.floor((burst - math.min(cost, burst)) * interval) end
 
 -- Returns the time in which a cost returns to the bucket. It is rounded before it is added to a time,
 -- because a time in µs has no place for a fraction.
 local function refill(cost, interval) return math.ceil(cost * interval) end -- planted:rate-rounded
 
--- Returns the time from which on the rate lets a request begin. A bucket that is full later than it can be
--- means that the clock was set back. The time is then written anew: otherwise it would move with the
--- clock.
-local function due(flow, k, interval, burst, cost)
-  if k.full - k.now > k.ahead then -- planted:rate-clock
-    k.full = k.now + k.ahead
-    call('HSET', flow, 'b', string.format('%.0f %.0f', k.full, k.ahead)) -- planted:rate-clock-written
-  end
-  return due_of(k.full, interval, burst, cost)
+-- Returns the time from which on all rates of a request let it begin.
+local function due(rates)
+  local at = 0
+  for _, r in ipairs(rates) do at = math.max(at, r.bucket.full - math.floor((r.burst - math.min(r.cost, r.burst)) * r.interval)) end
+  return at
 end
 
--- Takes the cost of a number of calls. Returns the cost that calls may have now, and µs until they
--- may have 1 more.
-local function spend(flow, k, calls, interval, burst, cost)
-  if k.full - k.now > k.ahead then k.full = k.now + k.ahead end -- as in due
-  k.full = math.min(math.max(k.full, k.now) + refill(cost * calls, interval), k.now + max_ahead) -- planted:rate-spent
-  k.ahead = k.full - k.now
-  call('HSET', flow, 'b', string.format('%.0f %.0f', k.full, k.ahead))
-  keep_flow(flow, math.ceil(k.ahead / 1000) + 1) -- planted:rate-ttl
-  local rest = math.max(math.floor(burst - k.ahead / interval), 0)
-  return rest, math.max(math.ceil(k.ahead - (burst - rest - 1) * interval), 0)
+-- Takes the cost of a number of calls from the buckets of all rates. Returns the cost that calls may
+-- have now, and µs until they may have 1 more.
+local function spend(flow, k, rates, calls)
+  local rest, reset = math.huge, 0
+  for _, r in ipairs(rates) do
+    local b = r.bucket
+    b.full = math.min(math.max(b.full, k.now) + refill(r.cost * calls, r.interval), k.now + max_ahead) -- planted:rate-spent
+    b.ahead = b.full - k.now
+    write_bucket(flow, b)
+    keep_flow(flow, math.ceil(b.ahead / 1000) + 1) -- planted:rate-ttl
+    local left = math.max(math.floor(r.burst - b.ahead / r.interval), 0)
+    local more = math.max(math.ceil(b.ahead - (r.burst - left - 1) * r.interval), 0)
+    if left < rest or left == rest and more > reset then rest, reset = left, more end
+  end
+  return rest, reset
 end
 
 -- Notes that the first request of the queue, which has a rate, was sent or has become the first.
@@ -111,18 +121,18 @@ local function see_again(key, k, id)
   if k.rated_head == id then see_head(key.flow, k, id) end -- planted:rate-seen-again
 end
 
--- Returns the busy reply to a request with a rate whose turn the rate decides.
-local function busy_rated(key, k, id, member, interval, burst, cost)
+-- Returns the busy reply to a request with a rate whose turn the rate decides. Its turn is after those
+-- of the requests before it, which this counts one after the other.
+local function busy_rated(key, k, id, member, rates)
   local waiting, first = call('ZCARD', key.queue), call('ZRANGE', key.queue, 0, max_counted - 1)
   local in_turn = first[1] == member
   if in_turn then see_head(key.flow, k, id) end
-  due(key.flow, k, interval, burst, cost)
-  local full = math.max(k.full, k.now)
+  local turn = k.now
   for _, other in ipairs(first) do
     if other == member then break end
-    local other_interval, _, other_cost = rate_of(other, k)
-    if other_interval then full = full + refill(other_cost, other_interval) end -- planted:rate-costs-before
+    local before = rates_of(other, k) or {}
+    turn = math.max(turn, due(before))
+    for _, r in ipairs(before) do r.bucket.full = math.max(r.bucket.full, turn) + refill(r.cost, r.interval) end -- planted:rate-costs-before
   end
-  local left = math.max(due_of(full, interval, burst, cost) - k.now, 0)
-  return {0, left, 0, '', waiting, '', '', '', 0, in_turn and 1 or 2, 1}
+  return {0, math.max(turn, due(rates)) - k.now, 0, '', waiting, '', '', '', 0, in_turn and 1 or 2, 1}
 end

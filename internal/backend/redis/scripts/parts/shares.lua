@@ -173,7 +173,7 @@ local function serve_head(key, k, first, locker, text, asker, peers)
     call('ZREM', key.queue, first)
     return 0, true
   end
-  local at = due(flow, k, rate_of(text, k)) -- planted:rate-told
+  local at = due(rates_of(text, k)) -- planted:rate-told
   if limit > 0 and k.weights + weight > limit or at > k.now and not new and not k.freed then return 0, false end
   if not notify(peers, locker, 'c' .. id .. string.format('%.0f', math.max(at - k.now, 0))) then -- planted:rate-dead-head
     call('ZREM', key.queue, first)
@@ -198,9 +198,9 @@ local function serve(key, k, asker, reservation, peers)
     end
     local locker, text = string.match(first, '^(.*)(' .. string.rep('%w', 26) .. '/%d+/%d+/[%d/]*)$')
     local _, limit, weight = share_of(text or '')
-    if not k.full and load_flow(key.hash .. ':f', k) then return served end -- its own request reports the field
+    if not k.buckets and load_flow(key.hash .. ':f', k) then return served end -- its own request reports the field
     limit = limit and limit_of(k, limit, weight)
-    if text and rate_of(text, k) then
+    if text and rates_of(text, k) then
       local told, gone = serve_head(key, k, first, locker, text, asker, peers)
       if not gone then return served + told end
     elseif k.state == '' then
