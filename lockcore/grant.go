@@ -92,10 +92,10 @@ func (g *grant) shareOf() backend.Share {
 }
 
 // isFor reports whether g is what a call with n requests: the key alone, or a share with the same
-// limit and weight. A call with a rate needs a grant of its own, and so does one whose key is restricted
-// to a rate.
+// limit, weight and rate. A share that a rate let begin, that of its call or of a restriction, is for no
+// other call.
 func (g *grant) isFor(n Limit) bool {
-	return n.Rate.N == 0 && !(g.share != nil && g.share.rated) && g.shareOf() == n.share() //planted:permit-with-rate
+	return !(g.share != nil && g.share.rated) && g.shareOf() == n.share() //planted:permit-with-rate
 }
 
 // needsMore reports whether a nested call for s requests more than g has. Such a call is refused:

@@ -135,7 +135,7 @@ func rates() []mistake {
 			pkg:   memory, test: conformance,
 		},
 		{
-			name: "rate-permit-handed-off", what: "A permit with a rate is handed to the next call, which then takes nothing from the rate.",
+			name: "rate-permit-handed-off", what: "A permit that a rate let begin is handed to the next call, which then takes nothing from the rate.",
 			edits: []edit{{"permit-with-rate", operandAlways(0)}},
 			pkg:   engine, test: "TestLimitWithRate",
 		},

@@ -1,12 +1,10 @@
 package main
 
-// restrictions are mistakes in the rules and the scripts of restrictions, and in the engine's use of
-// them.
+// restrictions are mistakes in the rules and the scripts of restrictions.
 func restrictions() []mistake {
 	const (
 		scripts, cases      = "internal/backend/backendtest", "TestMiniredis"
 		memory, conformance = "internal/backend/memory", "TestConformance"
-		engine, load        = "lockcore", "TestRestrict"
 	)
 	return []mistake{
 		{
@@ -78,11 +76,6 @@ func restrictions() []mistake {
 			name: "rules-restriction-moves-with-the-clock", what: "By the rules, a restriction lasts for longer after the clock was set back.",
 			edits: []edit{{"rules-restriction-clock", skip()}},
 			pkg:   "internal/backend/rules", test: "TestRestrictionClock",
-		},
-		{
-			name: "restricted-share-handed-on", what: "A process hands on a share of a key that is restricted to a rate.",
-			edits: []edit{{"permit-with-rate", operandAlways(1)}},
-			pkg:   engine, test: load,
 		},
 	}
 }
