@@ -9,6 +9,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/lockcore"
 )
 
 // Configure returns a copy of cfg with four fields changed for the middlewares of this package. For
@@ -16,7 +17,9 @@ import (
 // nil. Call it after all other fields are set. [ConfigureParking] also parks tasks.
 //
 //   - IsFailure returns false for a busy key, so that the conflict uses up no retry.
-//   - RetryDelayFunc returns lockcore.BusyError.RetryAfter for a busy key: 1 s to 1 min, ± 25 %.
+//   - RetryDelayFunc returns lockcore.BusyError.RetryAfter for a busy key: 1 s to 1 min, ± 25 %. If a
+//     pause or a rate keeps the task waiting, it returns up to 25 % more instead, at most 10 s. During
+//     a pause RetryAfter counts for at most 1 min, so a pause that is ended early is noticed.
 //     asynq looks for due tasks every DelayedTaskCheckInterval (5 s), so the delay is only that
 //     exact. [Parking] describes the delay of a parked task.
 //   - An error of guard.Paused uses up no retry, and the task comes back after the pause.
@@ -65,7 +68,7 @@ func configure(cfg asynq.Config, mark any) asynq.Config {
 			return d
 		}
 		if b, busy := busyIn(err); busy {
-			return jitter(b.RetryAfter())
+			return delayOf(b)
 		}
 		return delay(n, err, t)
 	}
@@ -109,8 +112,23 @@ func harmless(ctx context.Context, err error) bool {
 	return (busy || later) && (errors.Is(err, asynq.RevokeTask) || !lastAttempt(ctx))
 }
 
-// jitter returns d ± 25 %, so that the tasks that found a key busy together do not come back
-// together.
-func jitter(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * (0.75 + rand.Float64()/2))
+const (
+	maxPaused = time.Minute      // until a task whose key is paused comes back
+	maxLate   = 10 * time.Second // after the end of a pause or the turn of a task
+)
+
+// delayOf returns the delay of a task that found its key busy: RetryAfter ± 25 %, so that the tasks that
+// found a key busy together do not come back together. A task that comes back before the end of a pause
+// or before its turn finds the key busy again, so then it is RetryAfter or up to 25 % more, at most 10 s.
+// No one tells the task that a pause was ended early, so it looks each minute, as if the key was held.
+func delayOf(b *lockcore.BusyError) time.Duration {
+	d := b.RetryAfter()
+	if b.PauseReason != "" {
+		d = min(d, maxPaused)
+	}
+	spread := min(d/4, maxLate)
+	if b.PauseReason == "" && !b.Exact {
+		d, spread = d*3/4, d/2
+	}
+	return d + time.Duration(rand.Float64()*float64(spread))
 }

@@ -43,6 +43,20 @@ func TestConfigureComposes(t *testing.T) {
 	if low < 6*time.Second || high > 10*time.Second || high-low < 3*time.Second {
 		t.Errorf("delays of a conflict from %v to %v, want 8 s ± 25 %%", low, high)
 	}
+	for _, tt := range []struct {
+		busy      lockcore.BusyError
+		low, high time.Duration
+	}{
+		{lockcore.BusyError{PauseReason: "429", Remaining: 8 * time.Second}, 8 * time.Second, 10 * time.Second},
+		{lockcore.BusyError{PauseReason: "429", Remaining: 30 * time.Minute}, time.Minute, 70 * time.Second},
+		{lockcore.BusyError{Exact: true, Remaining: 3 * time.Hour}, 3 * time.Hour, 3*time.Hour + 10*time.Second},
+	} {
+		for range 1000 {
+			if d := cfg.RetryDelayFunc(3, &tt.busy, nil); d < tt.low || d > tt.high {
+				t.Fatalf("delay %v, want %v to %v: %v", d, tt.low, tt.high, &tt.busy)
+			}
+		}
+	}
 	if d := cfg.RetryDelayFunc(3, errBoom, nil); d != 3*time.Hour {
 		t.Errorf("delay %v, want the user's", d)
 	}

@@ -28,6 +28,16 @@ func pauses() []mistake {
 			pkg:   scripts, test: cases,
 		},
 		{
+			name: "pause-end-wakes-no-task", what: "No parked task is woken when a pause is ended.",
+			edits: []edit{{"pause-end-wakes", never()}},
+			pkg:   scripts, test: cases,
+		},
+		{
+			name: "rules-pause-end-wakes-no-task", what: "By the rules, no parked task is woken when a pause is ended.",
+			edits: []edit{{"rules-pause-end-wakes", never()}},
+			pkg:   memory, test: conformance,
+		},
+		{
 			name: "rules-pause-moves-with-the-clock", what: "By the rules, a pause lasts for longer after the clock was set back.",
 			edits: []edit{{"rules-pause-clock", skip()}},
 			pkg:   "internal/backend/rules", test: "TestPauseClock",

@@ -48,6 +48,16 @@ func restrictions() []mistake {
 			pkg:   memory, test: "TestDifferentialFixed",
 		},
 		{
+			name: "restriction-wakes-no-task", what: "No parked task is woken when a restriction is ended.",
+			edits: []edit{{"restriction-wakes", never()}},
+			pkg:   scripts, test: cases,
+		},
+		{
+			name: "rules-restriction-wakes-no-task", what: "By the rules, no parked task is woken when a restriction is ended.",
+			edits: []edit{{"rules-restriction-wakes", skip()}},
+			pkg:   memory, test: conformance,
+		},
+		{
 			name: "rules-restriction-without-limit", what: "By the rules, a restriction does not change the limit of a request.",
 			edits: []edit{{"rules-restricted-limit", stmt("return s.Limit")}},
 			pkg:   memory, test: conformance,

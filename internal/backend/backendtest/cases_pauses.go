@@ -124,6 +124,37 @@ func endsOfPauses() []rule {
 			s.b.getsTurn(w)
 			s.b.acquire(backend.OutcomeGranted, w)
 		}),
+		fast("the end of a pause notifies the Locker that parked last", func(s *scene) {
+			s.b.listen()
+			wake := backend.Notification{Event: backend.EventWake, Kind: backend.KindExclusive, Name: s.job.Name}
+			s.a.pause(&s.job, time.Minute)
+			s.b.park(backend.Parked, &s.job, "1")
+			s.a.pause(&s.job, time.Hour)
+			s.b.getsNothing()
+			s.a.pause(&s.job, 0)
+			s.b.gets(wake)
+			s.a.pause(&s.job, 0) // it is not paused
+			s.b.getsNothing()
+			s.a.pause(&s.job, time.Minute)
+			w := request(&s.job, queued)
+			s.b.acquire(backend.OutcomeBusy, w)
+			s.a.pause(&s.job, 0)
+			s.b.getsTurn(w) // a call waits, and wakes the entry at its end
+			s.b.getsNothing()
+		}),
+		fast("the end of a pause during a hold notifies no Locker, and during a share it does", func(s *scene) {
+			s.b.listen()
+			r, g := s.a.hold(&s.job)
+			s.b.park(backend.Parked, &s.job, "1")
+			s.a.pause(&s.job, time.Minute)
+			s.a.pause(&s.job, 0)
+			s.b.getsNothing()
+			s.a.end(r, g.Token)
+			s.a.hold(&s.job, limited(2, 1))
+			s.a.pause(&s.job, time.Minute)
+			s.a.pause(&s.job, 0)
+			s.b.gets(backend.Notification{Event: backend.EventWake, Kind: backend.KindExclusive, Name: s.job.Name})
+		}),
 		fast("a pause during a reservation sends its request back", func(s *scene) {
 			s.b.listen()
 			r, g := s.a.hold(&s.job)

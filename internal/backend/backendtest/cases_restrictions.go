@@ -58,6 +58,21 @@ func restrictions() []rule {
 			s.weights(&s.job, 3)
 			s.check(s.state(&s.job, backend.StateShared).Restriction == (backend.Restriction{}), "the status has a restriction")
 		}),
+		fast("a change of a restriction notifies the Locker that parked last", func(s *scene) {
+			s.b.listen()
+			wake := backend.Notification{Event: backend.EventWake, Kind: backend.KindExclusive, Name: s.job.Name}
+			s.a.hold(&s.job, limited(2, 1))
+			s.b.park(backend.Parked, &s.job, "1")
+			s.a.restrict(&s.job, backend.Restriction{Limit: 1, For: time.Hour})
+			s.b.gets(wake)
+			s.a.restrict(&s.job, backend.Restriction{})
+			s.b.gets(wake)
+			s.a.pause(&s.job, time.Minute)
+			s.a.restrict(&s.job, oneAMinute)
+			s.b.getsNothing()
+			s.a.pause(&s.job, 0)
+			s.b.gets(wake)
+		}),
 		fast("a share with a rate that is heavier than a restriction gets the free key", func(s *scene) {
 			s.a.restrict(&s.job, backend.Restriction{Limit: 2, For: time.Hour})
 			heavy := request(&s.job, rated(5, backend.Rate{N: 1000, Per: time.Second, Burst: 10, Cost: 1}))
@@ -145,6 +160,14 @@ func restrictions() []rule {
 			s.clear(backend.Cleared, backend.ClearRequest{Key: &s.job})
 			s.a.hold(&s.job, limited(3, 1))
 			s.b.acquire(backend.OutcomeBusy, request(&s.job, limited(3, 1)))
+		}),
+		slow("an entry that waits for a restricted rate is remembered as long as it is kept", func(s *scene) {
+			s.b.listen()
+			s.a.restrict(&s.job, oneAMinute)
+			s.b.parkIn(backend.Parked, backend.ParkRequest{Key: &s.job, Entry: "1", Most: 3, Keep: anHour, Free: true})
+			time.Sleep(2 * backend.ParkedTTL)
+			s.a.restrict(&s.job, backend.Restriction{})
+			s.b.gets(backend.Notification{Event: backend.EventWake, Kind: backend.KindExclusive, Name: s.job.Name})
 		}),
 		slow("a restriction ends", func(s *scene) {
 			s.a.restrict(&s.job, backend.Restriction{Limit: 1, For: time.Second})

@@ -251,7 +251,7 @@ func (b *Backend) Pause(ctx context.Context, k *backend.Key, d time.Duration, re
 	}
 	id := b.space.newID()
 	return b.change(k, d > 0, func(data rules.Key, e rules.Env) (rules.Key, []rules.Notice) {
-		return rules.Pause(data, d.Microseconds(), reason, id, e)
+		return rules.Pause(data, k, d.Microseconds(), reason, id, e)
 	})
 }
 
@@ -262,7 +262,7 @@ func (b *Backend) Restrict(ctx context.Context, k *backend.Key, r backend.Restri
 	}
 	id := b.space.newID()
 	return b.change(k, r.For > 0, func(data rules.Key, e rules.Env) (rules.Key, []rules.Notice) {
-		return rules.Restrict(data, r, id, e)
+		return rules.Restrict(data, k, r, id, e)
 	})
 }
 

@@ -170,8 +170,8 @@ func useKey(k rules.Key) {
 				r := backend.AcquireRequest{Key: of, ID: id, Lease: time.Second, Retention: time.Minute, Queue: true, Share: share}
 				rules.Acquire(k, &r, e)
 				rules.Spend(k, rate, e)
-				rules.Pause(k, 7, "reason", "operator", e)
-				rules.Pause(k, 0, "", "operator", e)
+				rules.Pause(k, of, 7, "reason", "operator", e)
+				rules.Pause(k, of, 0, "", "operator", e)
 				rules.Renew(k, &backend.RenewRequest{Key: of, ID: id, Lease: time.Second, Share: share}, e)
 				rules.Release(k, &backend.ReleaseRequest{Key: of, ID: id, Retention: time.Minute, Share: share}, 0, e)
 				rules.Release(k, &backend.ReleaseRequest{Key: of, ID: id, Retention: time.Minute, Share: share}, 7, e)

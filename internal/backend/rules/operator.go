@@ -180,7 +180,7 @@ func ForceClear(k Key, r *backend.ForceClearRequest, id string, e Env) (Key, bac
 // stays held. Of two pauses the one that ends later counts. A free or reserved key cools until the
 // end. The end of a pause also ends a cooldown that would have ended before it. id names the request,
 // so that a repeat does nothing.
-func Pause(k Key, length Span, reason, id string, e Env) (Key, []Notice) {
+func Pause(k Key, of *backend.Key, length Span, reason, id string, e Env) (Key, []Notice) {
 	k.Expire(e.Now)
 	k.clampEnd(e.Now)
 	k.unfold(e.Now)
@@ -200,6 +200,9 @@ func Pause(k Key, length Span, reason, id string, e Env) (Key, []Notice) {
 		case wasPaused && k.State == Shared && !k.Revoked:
 			notices = append(notices, k.serve("", "", e)...)
 		}
+		if wasPaused { //planted:rules-pause-end-wakes
+			notices = append(notices, k.wakeParked(of, e)...)
+		}
 	case e.Now+length > max(k.Paused, e.Now): //planted:rules-later-pause-counts
 		k.Paused, k.PauseLength, k.PauseReason = e.Now+length, length, reason
 		if k.State == Free || k.State == Reserved || k.State == Cooling && (!k.live(e.Now) || k.End < k.Paused) {
@@ -214,7 +217,7 @@ func Pause(k Key, length Span, reason, id string, e Env) (Key, []Notice) {
 
 // Restrict bounds the terms of the requests for the key, or ends that if r.For is 0. What is held stays
 // held. The bucket of the restriction is full at first. id names the restriction, so that a repeat does nothing.
-func Restrict(k Key, r backend.Restriction, id string, e Env) (Key, []Notice) {
+func Restrict(k Key, of *backend.Key, r backend.Restriction, id string, e Env) (Key, []Notice) {
 	k.Expire(e.Now)
 	k.clampEnd(e.Now)
 	k.unfold(e.Now)
@@ -235,6 +238,17 @@ func Restrict(k Key, r backend.Restriction, id string, e Env) (Key, []Notice) {
 	if !k.Revoked {
 		notices = append(notices, k.serveRated("", e)...) // requests in the queue may fit now
 	}
+	notices = append(notices, k.wakeParked(of, e)...) //planted:rules-restriction-wakes
 	k.remember(id, e.Now)
 	return k, notices
+}
+
+// wakeParked notifies the parking Locker if a parked entry may fit after the end of a pause or the
+// change of a restriction. A call that has the key or waits for it wakes the entries otherwise.
+func (k *Key) wakeParked(of *backend.Key, e Env) []Notice {
+	room := !k.live(e.Now) || k.State == Shared && !k.Revoked
+	if k.ParkingLocker == "" || !room || k.paused(e.Now) || len(k.Queue) > 0 {
+		return nil
+	}
+	return []Notice{wakeNotice(*k, of)}
 }

@@ -55,6 +55,9 @@ func Park(k Key, r *backend.ParkRequest, e Env) (Key, backend.ParkReply) {
 	}
 	k.ParkingLocker = e.Locker
 	k.keepParked(e.Now)
+	if r.Free { // no release follows that would keep it
+		k.outlive(wholeMillis(r.Keep), e.Now)
+	}
 	return k, backend.ParkReply{
 		Outcome: backend.Parked, Before: i, Count: len(k.Parked), Age: age(k.Parked[i].Since, e.Now), Oldest: k.oldestParked(e.Now),
 	}

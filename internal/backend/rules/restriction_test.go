@@ -12,7 +12,7 @@ import (
 // Shows: V7
 func TestRestrictionClock(t *testing.T) {
 	e := rules.Env{Now: 1e15, Locker: "L", Listeners: func(string) int { return 1 }}
-	k, _ := rules.Restrict(rules.Key{}, backend.Restriction{Limit: 1, For: time.Hour, Reason: "night"}, "OPERATION", e)
+	k, _ := rules.Restrict(rules.Key{}, &backend.Key{Name: "k"}, backend.Restriction{Limit: 1, For: time.Hour, Reason: "night"}, "OPERATION", e)
 	e.Now -= (10 * time.Hour).Microseconds()
 	for _, want := range []time.Duration{time.Hour, time.Minute, 0} {
 		e.Now += (time.Hour - want).Microseconds()
@@ -29,7 +29,7 @@ func TestRestrictionClock(t *testing.T) {
 func TestRestrictionBucketClock(t *testing.T) {
 	e := rules.Env{Now: 1e15, Locker: "L", Listeners: func(string) int { return 1 }}
 	rate := backend.Rate{N: 1, Per: time.Minute, Burst: 1}
-	k, _ := rules.Restrict(rules.Key{}, backend.Restriction{Rate: rate, For: time.Hour, Reason: "night"}, "OPERATION", e)
+	k, _ := rules.Restrict(rules.Key{}, &backend.Key{Name: "k"}, backend.Restriction{Rate: rate, For: time.Hour, Reason: "night"}, "OPERATION", e)
 	r := backend.AcquireRequest{ID: "CALL", Key: &backend.Key{Kind: backend.KindExclusive, Name: "key"}}
 	r.Share.Rate = backend.Rate{N: 100, Per: time.Second, Burst: 10, Cost: 1}
 	for _, want := range []time.Duration{0, time.Minute, time.Minute} {

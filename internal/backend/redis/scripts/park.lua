@@ -34,6 +34,6 @@ if call('PTTL', parked) < tonumber(keep_ms) then call('PEXPIRE', parked, keep_ms
 call('ZREM', woken, entry) -- planted:parked-in-its-place
 fields(hash, 's') -- a string becomes a hash
 if k.parking_locker ~= locker then call('HSET', hash, 'p', locker) end
-outlive(hash, parked_ttl)
+outlive(hash, park_free == '1' and math.max(parked_ttl, tonumber(keep_ms)) or parked_ttl) -- no release follows that would keep it
 local _, age = oldest(parked, now)
 return {2, call('ZRANK', parked, entry), count, parked_for(since, now), age}

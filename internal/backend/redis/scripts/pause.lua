@@ -1,6 +1,7 @@
 -- pause.lua: let no request for the key be granted for a time, or end that. What is held stays held.
 -- length of the pause in µs, 0 ends it · reason · id of this pause · reservation µs · channels: their
---   prefix · counts_all: PUBLISH counts all receivers (1|0)
+--   prefix · counts_all: PUBLISH counts all receivers (1|0) · wake: notification for the locker that
+--   parked the last entry, sent if parked entries may fit after the end of the pause
 -- Returns 1, also for a repeat · more, see share_member.lua
 -- or the error BADFIELD and the name of a field that cannot be read.
 -- Of two pauses the one that ends later counts. A free or reserved key cools until the end. The end of a
@@ -14,7 +15,7 @@
 -- include parts/rate.lua
 -- include parts/shares.lua
 local hash, queue, shares = unpack(KEYS)
-local length, reason, id, reservation, channels, counts_all = unpack(ARGV)
+local length, reason, id, reservation, channels, counts_all, wake = unpack(ARGV)
 length = tonumber(length)
 local key, peers = {hash = hash, queue = queue, shares = shares}, {channels = channels, counts_all = counts_all == '1'}
 local k = load_shares(key)
@@ -28,9 +29,12 @@ if length == 0 then
   call('HDEL', hash, 'y')
   k.paused = 0
   if ended > 0 and k.live and k.state == cooling and k.ends <= ended then
-    free(hash, queue, reservation, peers)
+    k.live = free(hash, queue, reservation, peers)
   elseif ended > 0 and k.state == shared and not k.revoked then
     serve(key, k, '', reservation, peers)
+  end
+  if ended > 0 and k.parking_locker and (not k.live or k.state == shared and not k.revoked) and call('ZCARD', queue) == 0 then -- planted:pause-end-wakes
+    notify(peers, k.parking_locker, wake)
   end
 elseif now + length > k.paused then -- planted:later-pause-counts
   local ends = now + length

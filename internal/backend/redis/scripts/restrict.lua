@@ -2,7 +2,8 @@
 -- held stays held. The bucket of the restriction is full at first.
 -- length of the restriction in µs, 0 ends it · text: its limit, n, period µs, burst and reason, see
 --   rate.lua · id of this restriction · reservation µs · channels: their prefix · counts_all: PUBLISH
---   counts all receivers (1|0)
+--   counts all receivers (1|0) · wake: notification for the locker that parked the last entry, sent if
+--   parked entries may fit
 -- Returns 1, also for a repeat · more, see share_member.lua
 -- or the error BADFIELD and the name of a field that cannot be read.
 -- include parts/plain.lua
@@ -14,7 +15,7 @@
 -- include parts/rate.lua
 -- include parts/shares.lua
 local hash, queue, shares, flow = unpack(KEYS)
-local length, text, id, reservation, channels, counts_all = unpack(ARGV)
+local length, text, id, reservation, channels, counts_all, wake = unpack(ARGV)
 length = tonumber(length)
 local key, peers = {hash = hash, queue = queue, shares = shares, flow = flow}, {channels = channels, counts_all = counts_all == '1'}
 local k = load_shares(key)
@@ -29,5 +30,8 @@ if length > 0 then
 end
 k.buckets, k.restriction = nil, nil
 if not k.revoked then serve_rated(key, k, '', reservation, peers) end -- requests in the queue may fit now
+if k.parking_locker and k.paused == 0 and (not k.live or k.state == shared and not k.revoked) and call('ZCARD', queue) == 0 then -- planted:restriction-wakes
+  notify(peers, k.parking_locker, wake)
+end
 remember(hash, k.ended, id)
 return 1

@@ -191,19 +191,19 @@ func (s *Sender) Revoke(k *backend.Key, id string, step RevokeStep, before int64
 }
 
 // Pause lets no request for a key be granted for a time.
-var Pause = script("pause", []KeyName{Hash, Queue, Shares}, "length", "reason", "id", "reservation", "channels", "counts_all")
+var Pause = script("pause", []KeyName{Hash, Queue, Shares}, "length", "reason", "id", "reservation", "channels", "counts_all", "wake")
 
 // Pause lets no request for a key be granted for d. id is the same in each repeat.
 func (s *Sender) Pause(k *backend.Key, d time.Duration, reason, id string) Command {
-	return Pause.command(k, micros(d), reason, id, reservation, s.Channels, *flag(s.Single))
+	return Pause.command(k, micros(d), reason, id, reservation, s.Channels, *flag(s.Single), encodeWake(k))
 }
 
 // Restrict bounds the terms of the requests for a key for a time.
-var Restrict = script("restrict", []KeyName{Hash, Queue, Shares, Flow}, "length", "text", "id", "reservation", "channels", "counts_all")
+var Restrict = script("restrict", []KeyName{Hash, Queue, Shares, Flow}, "length", "text", "id", "reservation", "channels", "counts_all", "wake")
 
 // Restrict bounds the terms of the requests for a key for r.For. id is the same in each repeat.
 func (s *Sender) Restrict(k *backend.Key, r backend.Restriction, id string) Command {
-	return Restrict.command(k, micros(r.For), RestrictionText(r), id, reservation, s.Channels, *flag(s.Single))
+	return Restrict.command(k, micros(r.For), RestrictionText(r), id, reservation, s.Channels, *flag(s.Single), encodeWake(k))
 }
 
 // RestrictionText returns what is stored of a restriction behind its times, see rate.lua.
