@@ -20,7 +20,8 @@ import (
 // held, it waits for at most the Lease of Options.Terms (30 s by default).
 //
 // Close also waits until Redis has confirmed the open withdrawals, releases and completions. Those
-// that Redis does not confirm before ctx ends are reported as CleanupFailed or CompletionFailed.
+// that Redis does not confirm before ctx ends are reported as CleanupFailed or CompletionFailed. Under
+// [NewQuorum] it waits for one second if servers do not reply: what they still grant ends with its lease.
 //
 // Close returns at most 100 ms after ctx ends, even if Redis or the client hangs. By then the
 // connections of the Locker are closed and its goroutines have ended, with three exceptions:

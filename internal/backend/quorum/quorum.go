@@ -51,13 +51,13 @@ type Backend struct {
 	tokens   tokens
 
 	mu      sync.Mutex
-	asks    sync.WaitGroup // requests to masters whose reply may be late
-	closing bool           // no request begins any more; guarded by mu
+	asks    []sync.WaitGroup // by master: requests whose reply may be late
+	closing bool             // no request begins any more; guarded by mu
 }
 
 // New returns a Backend on 3, 5 or 7 masters with the same options.
 func New(masters []Master, servers *Servers) *Backend {
-	return &Backend{masters: masters, servers: servers, majority: len(masters)/2 + 1} //planted:quorum-majority
+	return &Backend{masters: masters, servers: servers, asks: make([]sync.WaitGroup, len(masters)), majority: len(masters)/2 + 1} //planted:quorum-majority
 }
 
 // Name returns the name with the names of the masters.
@@ -179,12 +179,12 @@ func askUntil[T any](ctx context.Context, b *Backend, late <-chan time.Time, f f
 		err    error
 	}
 	answers := make(chan answer, len(b.masters)) // so that no goroutine waits for a receiver
-	if !b.begin(len(b.masters)) {
+	if !b.begin() {
 		return
 	}
 	for i := range b.masters {
 		go func() {
-			defer b.asks.Done()
+			defer b.asks[i].Done()
 			result, err := f(i)
 			answers <- answer{i, result, err}
 		}()
@@ -246,15 +246,24 @@ func (b *Backend) heard(i int, sent time.Time, err error) {
 	}
 }
 
-// begin adds n requests, unless the backend is closed.
-func (b *Backend) begin(n int) bool {
+// begin adds a request to each master, unless the backend is closed or drained.
+func (b *Backend) begin() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closing {
 		return false
 	}
-	b.asks.Add(n)
+	for i := range b.asks {
+		b.asks[i].Add(1)
+	}
 	return true
+}
+
+// end lets no request begin any more.
+func (b *Backend) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closing = true
 }
 
 // Withdraw removes a request from all masters. Each repeats it until it is confirmed.
@@ -285,32 +294,78 @@ func (b *Backend) Report() {
 	}
 }
 
-// Drain waits until a majority of the masters has confirmed all withdrawals and releases, or until
-// ctx ends. The others may be away for long.
+// drainTime is how long Drain waits for masters that do not reply.
+const drainTime = backend.CallTimeout
+
+// Drain lets no request begin any more. It waits until a majority of the masters, and each other one
+// whose last request did not fail, has replied to all requests and confirmed all withdrawals and
+// releases. After drainTime it waits for one of the two, or until ctx ends: what a master that does not
+// reply still grants ends with its lease.
 func (b *Backend) Drain(ctx context.Context) {
+	b.end()
+	var wg sync.WaitGroup
+	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	n := 0
-	ask(b, func(i int) (struct{}, error) {
-		b.masters[i].Drain(ctx)
-		return struct{}{}, ctx.Err()
-	}, func(_ int, _ struct{}, err error) bool {
-		if err == nil {
-			n++
+	confirmed := make(chan int, len(b.masters))
+	for i := range b.masters {
+		wg.Go(func() {
+			b.drain(ctx, i)
+			confirmed <- i
+		})
+	}
+	n, awaited, away := 0, len(b.masters), b.servers.failed()
+	for _, err := range away {
+		if err != nil {
+			awaited--
 		}
-		return n >= b.majority
-	})
+	}
+	timer := time.NewTimer(drainTime)
+	defer timer.Stop()
+	for late := false; ; {
+		most, well := n >= b.majority, awaited == 0
+		if most && well || late && (most || well) {
+			return
+		}
+		select {
+		case i := <-confirmed:
+			if n++; away[i] == nil {
+				awaited--
+			}
+		case <-timer.C:
+			late = true
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// drain waits until master i has replied to all requests and confirmed all withdrawals and releases, or
+// until ctx ends.
+func (b *Backend) drain(ctx context.Context, i int) {
+	replied := make(chan struct{})
+	go func() { // ends with the requests
+		b.asks[i].Wait()
+		close(replied)
+	}()
+	select {
+	case <-replied: // a release that failed has been added to the withdrawals and releases
+	case <-time.After(drainTime): // List has no time limit
+	case <-ctx.Done():
+		return
+	}
+	b.masters[i].Drain(ctx)
 }
 
 // Close closes all masters, and waits for the requests in flight.
 func (b *Backend) Close() {
-	b.mu.Lock()
-	b.closing = true
-	b.mu.Unlock()
+	b.end()
 	var wg sync.WaitGroup
 	for _, m := range b.masters {
 		wg.Go(m.Close)
 	}
 	wg.Wait()
-	b.asks.Wait()
+	for i := range b.asks {
+		b.asks[i].Wait()
+	}
 }

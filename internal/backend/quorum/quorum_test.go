@@ -16,15 +16,37 @@ import (
 
 const lease = 30 * time.Second
 
-// link is a master that can lose renewals.
+// link is a master that can be cut off, so that it gets no requests, or can be slow to get releases.
 type link struct {
 	*memory.Backend
-	cut bool
+	cut  bool
+	slow time.Duration
 }
+
+func (l *link) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
+	if l.cut {
+		return backend.AcquireReply{Sent: time.Now()}, errCut
+	}
+	return l.Backend.Acquire(ctx, r)
+}
+
+func (l *link) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	time.Sleep(l.slow)
+	return l.Backend.Release(ctx, r)
+}
+
+// Drain does not end before ctx while the master is cut off: a withdrawal is not confirmed.
+func (l *link) Drain(ctx context.Context) {
+	if l.cut {
+		<-ctx.Done()
+	}
+}
+
+var errCut = errors.New("cut off")
 
 func (l *link) Renew(ctx context.Context, rs []backend.RenewRequest) []backend.RenewReply {
 	if l.cut {
-		return []backend.RenewReply{{Err: errors.New("cut off")}}
+		return []backend.RenewReply{{Err: errCut}}
 	}
 	return l.Backend.Renew(ctx, rs)
 }
@@ -164,4 +186,53 @@ func TestDurableServerVotesAtOnce(t *testing.T) {
 		}
 		acquire(t, b, "k")
 	})
+}
+
+// Drain waits until each server has replied to the release of a hold, not only the majority that ended
+// it. Otherwise the end of the process leaves the grant on the others, and the failure of another
+// server blocks the key until the end of the lease.
+func TestDrainWaitsForEachRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, _, links := open(t)
+		key, id, reply := acquire(t, b, "k")
+		synctest.Wait()
+		links[2].slow = 300 * time.Millisecond
+		if r, err := b.Release(t.Context(), backend.ReleaseRequest{Key: key, ID: id, Token: reply.Token, Retention: time.Minute, Repeated: true}); err != nil || !r.Released {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		start := time.Now()
+		b.Drain(t.Context())
+		for i, l := range links {
+			if s, err := l.Inspect(t.Context(), key, backend.NoRecord); err != nil || s.State != backend.StateFree {
+				t.Errorf("server %d has state %v, %v", i, s.State, err)
+			}
+		}
+		if took := time.Since(start); took != 300*time.Millisecond {
+			t.Errorf("took %v", took)
+		}
+	})
+}
+
+// Drain does not wait for one server that is away. For two of three it waits a second, and not until
+// ctx ends, because they may be away for long.
+func TestDrainWithServersAway(t *testing.T) {
+	for away, want := range []time.Duration{0, 0, time.Second, time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			b, _, links := open(t)
+			for _, l := range links[:away] {
+				l.cut = true
+			}
+			key := b.Key(backend.KindExclusive, "k")
+			_, err := b.Acquire(t.Context(), backend.AcquireRequest{Key: &key, ID: rand.Text(), Lease: lease, Retention: lease, First: true, Timeout: time.Second})
+			if failed := err != nil; failed != (away > 1) {
+				t.Errorf("%d away: %v", away, err)
+			}
+			synctest.Wait()
+			start := time.Now()
+			b.Drain(t.Context())
+			if took := time.Since(start); took != want {
+				t.Errorf("%d away: took %v", away, took)
+			}
+		})
+	}
 }

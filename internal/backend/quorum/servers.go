@@ -80,14 +80,22 @@ func (s *Servers) mayVote(i int, sent time.Time) error {
 	return nil
 }
 
-// failing returns the error of each master whose last request failed. It returns none if no majority
-// would be left.
-func (s *Servers) failing() []error {
-	errs, n := make([]error, len(s.states)), 0
+// failed returns the error of each master whose last request failed.
+func (s *Servers) failed() []error {
+	errs := make([]error, len(s.states))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.states {
-		if errs[i] = s.states[i].failed; errs[i] != nil {
+		errs[i] = s.states[i].failed
+	}
+	return errs
+}
+
+// failing is failed, but it returns none if no majority would be left.
+func (s *Servers) failing() []error {
+	errs, n := s.failed(), 0
+	for _, err := range errs {
+		if err != nil {
 			n++
 		}
 	}
