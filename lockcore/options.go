@@ -18,8 +18,9 @@ type Options struct {
 	// Terms are the defaults for the Terms of each call.
 	Terms Terms
 	// Observer receives the events. Default: none, and the Locker logs losses, takeovers, overruns
-	// and Misconfigured as warnings on slog.Default(), each kind at most once a second. An Observer
-	// turns that off, unless it only traces. event.Discard turns it off too.
+	// and Misconfigured as warnings on slog.Default(), each kind at most once a second, and
+	// ServerFailed for each server. An Observer turns that off, unless it only traces. event.Discard
+	// turns it off too.
 	Observer event.Observer
 	// NoGroups sends every call alone, on its own connection. Default: while many calls for a
 	// server are under way, they are sent in groups.

@@ -3,9 +3,13 @@ package lockcore_test
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"log"
 	"log/slog"
+	"net"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,6 +52,42 @@ func lose(t *testing.T, l *lockcore.Locker, key string) {
 	ok(t, err)
 	time.Sleep(2 * time.Second)
 	wantErr(t, "Release", le.Release(t.Context()), lockcore.ErrLost)
+}
+
+// noAuth is an error reply of Redis.
+type noAuth struct{}
+
+func (noAuth) Error() string { return "NOAUTH key-7" }
+func (noAuth) RedisError()   {}
+
+// The warning that a server has failed says why without a key, and comes for each server.
+func TestWarningsOfServers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := memoryLocker(t, lockcore.MemoryOptions{})
+		refused := &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+		text := logged(t, func() {
+			for server, err := range map[string]error{
+				"a:1": fmt.Errorf("key-7: %w", refused), "b:1": refused,
+				"c:1": fmt.Errorf("key-7: %w", noAuth{}),
+				"d:1": errors.New("key-7"),
+			} {
+				access.Of(l).Report(t.Context(), event.ServerFailed{Server: server, Err: err})
+			}
+			access.Of(l).Report(t.Context(), event.ServerRecovered{Server: "a:1"})
+			access.Of(l).Report(t.Context(), event.ServerRecovered{Server: "b:1"})
+		})
+		for _, want := range []string{
+			`server failed" server=a:1 error="dial tcp: connection refused"`, `server failed" server=b:1 error="dial tcp: connection refused"`,
+			`server failed" server=c:1 error=NOAUTH`, `server failed" server=d:1 error=error`, `replies again" server=a:1`, `replies again" server=b:1`,
+		} {
+			if !strings.Contains(text, want) {
+				t.Errorf("want %s in\n%s", want, text)
+			}
+		}
+		if strings.Contains(text, "key-7") {
+			t.Errorf("a key is in\n%s", text)
+		}
+	})
 }
 
 // Without an Observer, and with one that only traces, a Locker logs losses, overruns, takeovers and

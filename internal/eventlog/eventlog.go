@@ -6,7 +6,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"log/slog"
+	"net"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,7 +28,7 @@ type Options struct {
 	Logger  *slog.Logger // nil: the slog.Default() of the time of each record
 	RawKeys bool         // write keys, and not their digests
 	// Warnings writes each record as a warning, and each message at most once a second, whatever its
-	// name is.
+	// name is. Those about a server are limited for each server.
 	Warnings bool
 }
 
@@ -95,11 +97,7 @@ func (o *Log) Event(ctx context.Context, a *event.Acquisition, e event.Event) {
 		o.write(ctx, &event.Acquisition{Kind: event.KindExclusive, Key: e.Key}, slog.LevelInfo, message,
 			slog.Int("limit", e.Limit), slog.Int("n", e.N), slog.Duration("per", e.Per), slog.Int("burst", e.Burst), slog.Duration("for", e.For), slog.String("reason", e.Reason))
 	case event.ServerFailed:
-		problem := o.problem(nil, e.Err)
-		if Class(e.Err) == "unsupported" { // its text has no key
-			problem = slog.String("error", e.Err.Error())
-		}
-		o.write(ctx, nil, slog.LevelWarn, "server failed", slog.String("server", e.Server), problem)
+		o.write(ctx, nil, slog.LevelWarn, "server failed", slog.String("server", e.Server), o.failure(e.Err))
 	case event.ServerRecovered:
 		o.write(ctx, nil, slog.LevelInfo, "server replies again", slog.String("server", e.Server))
 	case event.ForceCleared:
@@ -220,7 +218,10 @@ func (o *Log) write(ctx context.Context, a *event.Acquisition, level slog.Level,
 	} else if len(attrs) > 0 && attrs[0].Key == "name" {
 		name = attrs[0].Value.String()
 	}
-	if o.o.Warnings {
+	switch {
+	case len(attrs) > 0 && attrs[0].Key == "server":
+		name = attrs[0].Value.String()
+	case o.o.Warnings:
 		name = ""
 	}
 	suppressed, ok := o.admit(line{message, name})
@@ -282,6 +283,27 @@ func (o *Log) problem(a *event.Acquisition, err error) slog.Attr {
 		text = strings.ReplaceAll(text, a.Key, stand)
 	}
 	return slog.String("error", text)
+}
+
+// failure returns the attribute for an error of a server: the part that has no key, or its class.
+func (o *Log) failure(err error) slog.Attr {
+	if err != nil && (o.o.RawKeys || Class(err) == "unsupported") {
+		return slog.String("error", err.Error())
+	}
+	if of, is := errors.AsType[*net.OpError](err); is {
+		return slog.String("error", of.Error())
+	}
+	if of, is := errors.AsType[redisError](err); is {
+		code, _, _ := strings.Cut(of.Error(), " ")
+		return slog.String("error", code)
+	}
+	return o.problem(nil, err)
+}
+
+// redisError is an error reply of Redis. It begins with a code, such as NOAUTH.
+type redisError interface {
+	error
+	RedisError()
 }
 
 // holder returns the attributes for a holder, as a group without a name: a slog.Handler writes them
