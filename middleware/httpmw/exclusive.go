@@ -179,7 +179,7 @@ type exclusive struct {
 	limit  LimitFunc // of Limited, else nil
 	rate   RateFunc  // of Throttled, else nil
 
-	misplaced sync.Once
+	wrong sync.Once
 }
 
 func (m *exclusive) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -269,8 +269,8 @@ func (m *exclusive) refuse(w http.ResponseWriter, r *http.Request, key guard.Key
 		switch {
 		case errors.Is(err, errLimit):
 			access.Of(m.locks).Report(r.Context(), event.NoKey{Name: m.name(key)})
-		case errors.Is(err, errMisplaced):
-			m.misplaced.Do(func() { access.Of(m.locks).Report(r.Context(), event.Misconfigured{Problem: err.Error()}) })
+		case errors.Is(err, errMisplaced), errors.Is(err, lockcore.ErrUnsupported):
+			m.wrong.Do(func() { access.Of(m.locks).Report(r.Context(), event.Misconfigured{Problem: err.Error()}) })
 		}
 	case TypeBusy:
 		p.Status = m.Status

@@ -99,7 +99,7 @@ type idempotent struct {
 	scope Scope
 	guard guard.OnceOptions // without the fingerprint of a request
 
-	noScope, bodyGone, twice, around sync.Once
+	noScope, bodyGone, twice, unsupported, around sync.Once
 }
 
 func (m *idempotent) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -140,6 +140,8 @@ func (m *idempotent) warn(r *http.Request, err error) {
 		m.bodyGone.Do(misconfigured)
 	case errors.Is(err, lockcore.ErrNested):
 		m.twice.Do(misconfigured)
+	case errors.Is(err, lockcore.ErrUnsupported):
+		m.unsupported.Do(misconfigured)
 	}
 }
 

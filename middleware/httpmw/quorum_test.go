@@ -5,19 +5,23 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
 // On a majority of servers, Exclusive works as on one server. Idempotent, Shared and Limited need one
-// Redis: the request does not run, and the response is 500.
+// Redis: no request runs, each response is 500, and the Observer hears why, once.
 func TestQuorum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		locks, err := lockcore.NewQuorum(redistest.Masters(t), lockcore.Options{})
+		heard := new(locktest.Recorder)
+		locks, err := lockcore.NewQuorum(redistest.Masters(t), lockcore.Options{Observer: heard})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,9 +54,15 @@ func TestQuorum(t *testing.T) {
 			"Shared":     httpmw.Shared(locks, byAccount, httpmw.ShareOptions{Problem: note}),
 			"Limited":    httpmw.Limited(locks, byAccount, lockcore.Limit{N: 2}, httpmw.ShareOptions{Problem: note}),
 		} {
-			causes = nil
-			if code := ask(guard(ran)); code != http.StatusInternalServerError || len(causes) != 1 || !isUnsupported(causes[0]) {
-				t.Errorf("%s: %d, %v", name, code, causes)
+			before := len(locktest.EventsOf[event.Misconfigured](heard))
+			for range 2 {
+				causes = nil
+				if code := ask(guard(ran)); code != http.StatusInternalServerError || len(causes) != 1 || !isUnsupported(causes[0]) {
+					t.Errorf("%s: %d, %v", name, code, causes)
+				}
+			}
+			if got := locktest.EventsOf[event.Misconfigured](heard)[before:]; len(got) != 1 || !strings.Contains(got[0].Problem, "use one Redis") {
+				t.Errorf("%s: %v", name, got)
 			}
 		}
 	})
