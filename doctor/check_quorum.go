@@ -3,12 +3,14 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/internal/backend/redis"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -144,12 +146,12 @@ func (n *node) checkVoter(ctx context.Context) {
 			"A failover and one back make it a primary that lacks the last leases, and holdfast does not see that: with another such server, two holders run.",
 			"Let no Sentinel watch the servers of a majority.")
 	}
-	n.checkRestart()
+	n.checkRestart(ctx)
 }
 
 // checkRestart examines whether the server votes, and what it loses in a restart. As a Locker does,
 // it uses the settings of CONFIG GET, and waits for 1 % more than the lease.
-func (n *node) checkRestart() {
+func (n *node) checkRestart(ctx context.Context) {
 	up := count(n.info, "uptime_in_seconds")
 	if n.info["run_id"] == "" || up < 0 {
 		n.say(codeRights, SeverityProblem, strings.Join(append([]string{"INFO shows no run_id and uptime_in_seconds"}, n.unseen...), "; "),
@@ -158,17 +160,30 @@ func (n *node) checkRestart() {
 		return
 	}
 	aof, fsync, pauses := n.config["appendonly"], n.config["appendfsync"], n.config["no-appendfsync-on-rewrite"]
+	votesIn := n.lease + n.lease/100 - time.Duration(max(up-1, 0))*time.Second
 	if aof == "yes" && fsync == "always" && pauses != "yes" {
+		if votesIn > 0 && n.reconfigured(ctx) {
+			n.votesIn = votesIn
+		}
 		return
 	}
+	n.votesIn = votesIn
 	seen := fmt.Sprintf("appendonly is %s, appendfsync %s, no-appendfsync-on-rewrite %s", aof, fsync, pauses)
 	if aof == "" || fsync == "" {
 		seen = "whether appendfsync is always is not known"
 	}
 	n.say(codePersistence, SeverityNote, seen,
 		fmt.Sprintf("After a restart its grants do not count for %v, the lease, because it may have lost leases.", n.lease),
-		"Set appendonly yes, appendfsync always and no-appendfsync-on-rewrite no if that is too long.")
-	n.votesIn = n.lease + n.lease/100 - time.Duration(max(up-1, 0))*time.Second
+		"If that is too long, wait until its grants count. Then set appendonly yes, appendfsync always and no-appendfsync-on-rewrite no (CONFIG SET and CONFIG REWRITE), never before: it may then vote at once, without the leases that it lost.")
+}
+
+// reconfigured reports whether the persistence of a server that has started lately may have been set
+// after its start.
+func (n *node) reconfigured(ctx context.Context) bool {
+	v, _ := n.look(ctx, "INFO commandstats, whether CONFIG SET has run", "INFO", "commandstats")
+	info := fields(v)
+	maps.Copy(info, n.info)
+	return redis.Reconfigured(info)
 }
 
 // reportMute reports a server that does not vote now.
@@ -184,11 +199,13 @@ func (n *node) reportMute(voters, majority int) {
 	case n.err != nil:
 		n.say(codeUnreachable, SeverityWarning, "no usable reply: "+n.err.Error(), lasting, lookAt)
 	case n.votesIn > 0 && lost:
-		n.say(codeRestart, SeverityProblem, n.young(), lasting, "Wait.")
+		n.say(codeRestart, SeverityProblem, n.young(), lasting, waitHere)
 	case n.votesIn > 0:
-		n.say(codeRestart, SeverityNote, n.young(), lasting, "Wait.")
+		n.say(codeRestart, SeverityNote, n.young(), lasting, waitHere)
 	}
 }
+
+const waitHere = "Wait, and leave appendonly and appendfsync as they are until its grants count."
 
 const lookAt = "Look at this server, the network to it and the rights of the user there."
 

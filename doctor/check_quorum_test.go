@@ -169,6 +169,22 @@ func TestCheckQuorumReal(t *testing.T) {
 	servers[2].Resume()
 }
 
+// Persistence that was set after the start of a server does not say what the start has lost, so its
+// grants do not count sooner.
+func TestCheckQuorumReconfigured(t *testing.T) {
+	testlevel.Full(t)
+	redistest.MoreRights(t)
+	t.Parallel()
+	var masters []*redis.Client
+	for range 3 {
+		rdb := redistest.Real(t).Client(t)
+		ok(t, rdb.ConfigSet(t.Context(), "appendonly", "yes").Err())
+		ok(t, rdb.ConfigSet(t.Context(), "appendfsync", "always").Err())
+		masters = append(masters, rdb)
+	}
+	want(t, examineAll(t, lockcore.Options{Terms: lockcore.Terms{Lease: time.Hour}}, masters...), doctor.CodeRestart, doctor.SeverityProblem, "its grants count in 1h")
+}
+
 // The settings of a server, its topology and the rights of its user cause findings with its name.
 func TestCheckQuorumServers(t *testing.T) {
 	testlevel.Full(t)

@@ -34,22 +34,9 @@ func (o *Options) greet() func(context.Context, *redis.Conn) error {
 
 func serverInfo(ctx context.Context, cn *redis.Conn, minAge time.Duration) (backend.ServerInfo, error) {
 	var info backend.ServerInfo
-	fields := map[string]string{}
-	cmds, err := cn.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.Info(ctx, "server")
-		p.Info(ctx, "replication")
-		return nil
-	})
+	fields, err := infoFields(ctx, cn, "server", "replication")
 	if err != nil {
-		return info, fmt.Errorf("INFO: %w", err)
-	}
-	for _, cmd := range cmds {
-		text, _ := cmd.(*redis.StringCmd)
-		for line := range strings.Lines(text.Val()) {
-			if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-				fields[name] = value
-			}
-		}
+		return info, err
 	}
 	up, err := strconv.ParseInt(fields["uptime_in_seconds"], 10, 32)
 	if info.RunID = fields["run_id"]; info.RunID == "" || err != nil {
@@ -66,7 +53,41 @@ func serverInfo(ctx context.Context, cn *redis.Conn, minAge time.Duration) (back
 	}
 	if info.Age < minAge {
 		set, err := cn.ConfigGet(ctx, "*append*").Result() // not every user may, and not every provider has it
-		info.Durable = err == nil && set["appendonly"] == "yes" && set["appendfsync"] == "always" && set["no-appendfsync-on-rewrite"] != "yes"
+		if info.Durable = err == nil && set["appendonly"] == "yes" && set["appendfsync"] == "always" && set["no-appendfsync-on-rewrite"] != "yes"; info.Durable {
+			fields, err = infoFields(ctx, cn, "persistence", "commandstats") // after CONFIG GET
+			info.Durable = err == nil && !Reconfigured(fields)
+		}
 	}
 	return info, nil
+}
+
+// Reconfigured reports whether the persistence of a server may have been set after its start. Then the
+// settings do not say what the start has lost. info has the sections persistence and commandstats.
+// Setting appendonly writes a new file, as BGREWRITEAOF does. Before Redis 7 a change of appendfsync
+// alone leaves no trace.
+func Reconfigured(info map[string]string) bool {
+	_, set := info["cmdstat_config|set"]
+	return set || info["aof_last_rewrite_time_sec"] != "-1" || info["aof_rewrite_in_progress"] != "0" || info["aof_rewrite_scheduled"] != "0"
+}
+
+func infoFields(ctx context.Context, cn *redis.Conn, sections ...string) (map[string]string, error) {
+	cmds, err := cn.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, section := range sections { // Redis 6 takes one
+			p.Info(ctx, section)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("INFO: %w", err)
+	}
+	fields := map[string]string{}
+	for _, cmd := range cmds {
+		text, _ := cmd.(*redis.StringCmd)
+		for line := range strings.Lines(text.Val()) {
+			if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+				fields[name] = value
+			}
+		}
+	}
+	return fields, nil
 }
