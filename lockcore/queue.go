@@ -46,7 +46,7 @@ type keyQueue struct {
 
 	first, last *call // in order of arrival; the leader is not in the list
 	length      int
-	refill      time.Duration // in which the costs of the calls in the list return to the bucket of the key
+	refill      time.Duration // in which the costs of the calls in the list that are not overdue return to the bucket
 	callLeads   bool          // the leader is a call without a grant, so it waits too
 	holderKnown chan struct{} // closed when the holder becomes known; nil without an Observer or without calls that joined before
 	idle        *call         // the leader, while it can receive a share, see awaitOffer
@@ -161,7 +161,9 @@ func (q *keyQueue) pushLocked(c *call) {
 	}
 	q.last = c
 	q.length++
-	q.refill += c.limit.Rate.refill()
+	if !c.overdue {
+		q.refill += c.limit.Rate.refill()
+	}
 	c.see(q.queuedLocked())
 	q.scheduleLocked(c)
 }
@@ -198,6 +200,7 @@ func (q *keyQueue) admitLocked(c *call) bool {
 	}
 	c.crowded, c.overdue = false, false
 	q.overdue--
+	q.refill += c.limit.Rate.refill()
 	return true
 }
 
@@ -217,10 +220,11 @@ func (q *keyQueue) removeLocked(c *call) {
 	}
 	if c.overdue {
 		q.overdue--
+	} else {
+		q.refill -= c.limit.Rate.refill()
 	}
 	c.prev, c.next, c.queued = nil, nil, false
 	q.length--
-	q.refill -= c.limit.Rate.refill()
 	q.unscheduleLocked(c)
 }
 

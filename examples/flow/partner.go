@@ -20,7 +20,7 @@ const (
 var trouble = []int{12, 52}
 
 // partner is the API: POST {"tenant": "small"}. It answers 429 to a call that breaks its rules, and
-// to all calls until the Retry-After of a 429 is over.
+// to all calls until its Retry-After is over.
 type partner struct {
 	began time.Time
 
