@@ -95,7 +95,10 @@ func (g *grant) shareOf() backend.Share {
 // limit, weight and rate. A share that a rate let begin, that of its call or of a restriction, is for no
 // other call.
 func (g *grant) isFor(n Limit) bool {
-	return !(g.share != nil && g.share.rated) && g.shareOf() == n.share() //planted:permit-with-rate
+	if g.share == nil {
+		return n == Limit{}
+	}
+	return !g.share.rated && g.share.Share == n.share() //planted:permit-with-rate
 }
 
 // needsMore reports whether a nested call for s requests more than g has. Such a call is refused:

@@ -48,12 +48,15 @@ local function load_flow(flow, k)
   local buckets = {}
   k.rated_head, k.rated_seen = '', 0
   for i, field in ipairs({'b', 'y'}) do
-    local full, ahead = string.match(v[i] or '0 0', '^(%d+) (%d+)$')
-    if not full or #full > 16 or #ahead > 16 then return field end
-    local bucket = {field = field, full = tonumber(full), ahead = tonumber(ahead)}
-    if bucket.full - k.now > bucket.ahead then -- planted:rate-clock
-      bucket.full = k.now + bucket.ahead
-      write_bucket(flow, bucket) -- planted:rate-clock-written
+    local bucket = {field = field, full = 0, ahead = 0}
+    if v[i] then
+      local full, ahead = string.match(v[i], '^(%d+) (%d+)$')
+      if not full or #full > 16 or #ahead > 16 then return field end
+      bucket.full, bucket.ahead = tonumber(full), tonumber(ahead)
+      if bucket.full - k.now > bucket.ahead then -- planted:rate-clock
+        bucket.full = k.now + bucket.ahead
+        write_bucket(flow, bucket) -- planted:rate-clock-written
+      end
     end
     buckets[field] = bucket
   end
