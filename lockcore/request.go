@@ -39,6 +39,7 @@ type request struct {
 	queue         *keyQueue
 	id            string
 	caller        *call         // the call that sent it last
+	home          int           // see backend.AcquireRequest
 	queued        bool          // it is in the remote queue
 	repeated      bool          // sent more than once, or got no reply
 	unresolved    bool          // no reply since the last send, or granted without a run
@@ -108,7 +109,7 @@ func (req *request) acquireRequest(c *call) backend.AcquireRequest {
 	return backend.AcquireRequest{
 		Key: &req.queue.key, ID: req.id, Holder: req.l.storedHolder(c.ctx, c.fixed), Lease: c.terms.Lease, Retention: c.terms.Lease + markFor(c.keep, c.atMostOnce),
 		Fingerprint: c.fingerprint, AtMostOnce: c.atMostOnce, Queue: req.remoteSignal != nil, First: !req.mayExist(), Timeout: c.replyTimeout(),
-		Share: c.limit.share(), Calls: req.queue.calls(c),
+		Share: c.limit.share(), Calls: req.queue.calls(c), Home: req.home,
 	}
 }
 
@@ -290,6 +291,7 @@ func (req *request) accept(c *call, r *backend.AcquireReply) acquired {
 		return acquired{}
 	case backend.OutcomeBusy:
 		if r.Withdraw {
+			req.home = r.Home
 			req.reissue()
 		}
 	}

@@ -250,6 +250,7 @@ type AcquireRequest struct {
 	Share       Share         // zero: the key alone
 	Calls       int           // of a Throttled share: how many calls of this process wait with the same share, at least 1
 	Floor       int64         // the least token of the grant, not for a share; 0: no bound. With a floor no grant is Plain
+	Home        int           // Home of the reply with Withdraw before; 0: none
 }
 
 // Outcome is the result of an AcquireRequest.
@@ -291,6 +292,7 @@ type AcquireReply struct {
 	Queue     int           // Busy: number of processes in the remote queue
 	Shares    int           // Busy: sum of the weights of the shares that are held or cool; 0: the key is not shared
 	Withdraw  bool          // Busy: a server may have granted the request, so withdraw it, and send the next one under a new id
+	Home      int           // Withdraw: for the next request; the backend alone knows what it means
 	RetryIn   time.Duration // Busy: when to send the next request if nothing else causes it; 0: Remaining decides
 	Place     int           // Busy: if the key or one of its shares cools, or the rate decides: 1 for the first request of the queue, 2 for any other
 	Paused    string        // Busy: the reason of a pause, which keeps the request waiting for Remaining; empty: none

@@ -63,5 +63,15 @@ func quorum() []mistake {
 			edits: []edit{{"quorum-home-asked", arg(2, "nil")}},
 			pkg:   "lockcore", test: "TestQuorumReleaseSilentServer",
 		},
+		{
+			name: "quorum-home-of-the-key", what: "A process whose grant at the key's home was withdrawn waits there, although the holder is elsewhere.",
+			edits: []edit{{"quorum-next-home", stmt("reply.Home = 1 + home")}},
+			pkg:   "internal/backend/quorum", test: "TestWaitsWhereTheHolderIs",
+		},
+		{
+			name: "quorum-all-asked-again", what: "A request after a withdrawal asks all servers, so it is granted in vain again.",
+			edits: []edit{{"quorum-home-alone", stmt("home = r.Home-1")}},
+			pkg:   "internal/backend/quorum", test: "TestWaitsWhereTheHolderIs",
+		},
 	}
 }

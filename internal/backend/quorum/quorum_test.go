@@ -83,6 +83,50 @@ func acquire(t *testing.T, b *quorum.Backend, name string) (*backend.Key, string
 	return &key, id, reply
 }
 
+// A process that a holder's missing server has granted the key withdraws, and then waits in the queue of a
+// server that the holder has. Otherwise each of its requests would be granted there, and withdrawn.
+// Shows: P6
+func TestWaitsWhereTheHolderIs(t *testing.T) {
+	for missing := range 3 {
+		synctest.Test(t, func(t *testing.T) {
+			b, _, links := open(t)
+			key, holder := b.Key(backend.KindExclusive, "k"), rand.Text()
+			for i, l := range links {
+				if i != missing {
+					one := backend.AcquireRequest{Key: &key, ID: holder, Lease: lease, Retention: lease, First: true}
+					if r, err := l.Acquire(t.Context(), one); err != nil || r.Outcome != backend.OutcomeGranted {
+						t.Fatalf("%+v, %v", r, err)
+					}
+				}
+			}
+			first := backend.AcquireRequest{Key: &key, ID: rand.Text(), Lease: lease, Retention: lease, First: true, Queue: true, Timeout: time.Second}
+			refused, err := b.Acquire(t.Context(), first)
+			if err != nil || !refused.Withdraw || refused.Home == 0 || refused.Home == 1+missing {
+				t.Fatalf("%+v, %v", refused, err)
+			}
+			b.Withdraw(backend.WithdrawRequest{Key: &key, ID: first.ID, Granted: true, Repeated: true})
+			synctest.Wait()
+			next := first
+			next.ID, next.Home = rand.Text(), refused.Home
+			if r, err := b.Acquire(t.Context(), next); err != nil || r.Outcome != backend.OutcomeBusy || r.Withdraw || r.Queue != 1 {
+				t.Errorf("%+v, %v", r, err)
+			}
+			if s, err := links[missing].Inspect(t.Context(), &key, backend.NoRecord); err != nil || s.State != backend.StateFree {
+				t.Errorf("it took the vote of a server that could not make it the holder: %v, %v", s.State, err)
+			}
+			for i, l := range links {
+				if i != missing {
+					_, _ = l.Release(t.Context(), backend.ReleaseRequest{Key: &key, ID: holder, Retention: time.Minute, Repeated: true})
+				}
+			}
+			next.First = false
+			if r, err := b.Acquire(t.Context(), next); err != nil || r.Outcome != backend.OutcomeGranted {
+				t.Errorf("%+v, %v", r, err)
+			}
+		})
+	}
+}
+
 // A server that has restarted does not count for a renewal until the longest lease has passed, even if
 // it has the lease: it may have granted a late copy of the request.
 // Shows: P7

@@ -119,7 +119,7 @@ func (b *Backend) releaseAndAcquire(ctx context.Context, r backend.ReleaseReques
 		reply.Next.Sent, reply.Next.Repeated, reply.Next.RetryIn = sent, true, pause(0)
 		return reply, err
 	}
-	if reply.Next, _ = b.result(ctx, &next, v, home, sent); reply.Next.Outcome == backend.OutcomeGranted {
+	if reply.Next, _ = b.result(ctx, &next, v, home, false, sent); reply.Next.Outcome == backend.OutcomeGranted {
 		reply.Released, err = true, nil // a master grants only what it has released
 	}
 	return reply, err

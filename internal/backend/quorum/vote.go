@@ -34,6 +34,9 @@ func failed(one *vote) bool    { return one.err != nil }
 func ended(one *vote) bool     { return one.err == nil && one.Outcome == backend.OutcomeEnded }
 func abandoned(one *vote) bool { return granted(one) && one.Abandoned }
 
+// refusedBy reports whether master i replied and did not grant the request.
+func (v votes) refusedBy(i int) bool { return v[i] != nil && !granted(v[i]) && !failed(v[i]) }
+
 // errs returns the errors, by master.
 func (v votes) errs() []error {
 	errs := make([]error, len(v))
@@ -78,6 +81,9 @@ func (v votes) busiest() (b *vote) {
 // If the home has granted it and the others have not, it is the turn of this process, and the
 // release of the hold before is still on its way to the others. So Acquire asks them again, within
 // the time limit of one request.
+//
+// After a withdrawal the next request asks its home alone first, see nextHome. While that refuses it, it
+// waits in the queue there and takes no vote from another process.
 func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
 	sent := time.Now() // before the first send
 	switch {
@@ -93,13 +99,18 @@ func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 	r.Timeout = min(r.Timeout, Limit(r.Lease))
 	r.Floor = max(r.Floor, b.tokens.floor(sent))
 	failing := b.servers.failing()
-	home := b.home(r.Key, failing)
+	home, alone := b.home(r.Key, failing), false
+	if r.Home > 0 && failing[r.Home-1] == nil {
+		home, alone = r.Home-1, r.First //planted:quorum-home-alone
+	}
 	v := make(votes, len(b.masters))
-	var last *refusals // of the last round
-	for pause := time.Millisecond; ; pause *= 2 {
-		round, refused := r, new(refusals) // a late goroutine of this round must not see the next one
-		last = refused
-		b.collectVotes(ctx, v, failing, r.Timeout, func(i int) (backend.AcquireReply, error) {
+	last := new(refusals) // of the last round
+	for pause := time.Millisecond; ; {
+		round, refused, asked := r, last, everyMaster // a late goroutine of this round must not see the next one
+		if alone {
+			asked = home
+		}
+		b.collectVotes(ctx, v, asked, failing, r.Timeout, func(i int) (backend.AcquireReply, error) {
 			one := round
 			one.Queue = r.Queue && i == home
 			reply, err := b.masters[i].Acquire(context.WithoutCancel(ctx), one)
@@ -109,13 +120,21 @@ func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 			}
 			return b.vote(i, reply, err)
 		})
+		if alone {
+			if v.refusedBy(home) {
+				break
+			}
+			alone = false // the rest is the same round: the others were not asked
+			continue
+		}
 		turn := v[home] != nil && granted(v[home]) && v.count(granted) < b.majority && v.count(failed) <= len(v)-b.majority
 		if !turn || time.Since(sent)+pause > r.Timeout || !sleep(ctx, pause) {
 			break
 		}
-		r.First = false
+		pause *= 2
+		r.First, last = false, new(refusals)
 	}
-	reply, err := b.result(ctx, &r, v, home, sent)
+	reply, err := b.result(ctx, &r, v, home, alone, sent)
 	if err == nil && reply.Outcome == backend.OutcomeGranted {
 		b.leaveQueues(&r, v, home, last)
 	}
@@ -135,14 +154,16 @@ func (b *Backend) tooLong(lease time.Duration) error {
 	return unsupported(fmt.Sprintf("a lease of %v", lease), fmt.Sprintf("at most %v, or a greater Options.Terms.Lease in all programs: a restarted server does not vote for that long", b.servers.longest))
 }
 
-// collectVotes asks all masters that have not granted and not failed yet, until a majority has
+const everyMaster = -1
+
+// collectVotes asks one master, or all that have not granted and not failed yet, until a majority has
 // granted, at most for d. If a majority of the masters works, it does not wait for those that failed
 // last time. A reply that arrives later is ignored.
-func (b *Backend) collectVotes(ctx context.Context, v votes, failing []error, d time.Duration, acquire func(i int) (backend.AcquireReply, error)) {
+func (b *Backend) collectVotes(ctx context.Context, v votes, asked int, failing []error, d time.Duration, acquire func(i int) (backend.AcquireReply, error)) {
 	final := make([]bool, len(v))
 	missing := 0 // replies that are awaited
 	for i, one := range v {
-		final[i] = one != nil && (granted(one) || failed(one))
+		final[i] = one != nil && (granted(one) || failed(one)) || asked != everyMaster && i != asked
 		if !final[i] {
 			v[i] = nil
 		}
@@ -186,7 +207,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // result returns the reply of the majority.
-func (b *Backend) result(ctx context.Context, r *backend.AcquireRequest, v votes, home int, sent time.Time) (reply backend.AcquireReply, err error) {
+func (b *Backend) result(ctx context.Context, r *backend.AcquireRequest, v votes, home int, alone bool, sent time.Time) (reply backend.AcquireReply, err error) {
 	b.tokens.learn(sent, r.Floor, v)
 	arrived := v.count(func(*vote) bool { return true })
 	if arrived == 0 {
@@ -219,10 +240,31 @@ func (b *Backend) result(ctx context.Context, r *backend.AcquireRequest, v votes
 	reply.Outcome, reply.Place, reply.Sent, reply.Repeated = backend.OutcomeBusy, 0, sent, true
 	reply.Withdraw = v.count(granted) > 0 // so that two processes do not keep each other from a majority
 	reply.RetryIn = pause(time.Since(sent))
-	if at := v[home]; r.Queue && at != nil && at.err == nil && !reply.Withdraw {
+	switch {
+	case reply.Withdraw:
+		reply.Home = 1 + v.nextHome(b.majority, home) //planted:quorum-next-home
+	case r.Queue && alone:
+		reply.RetryIn += min(max(reply.Remaining, longPause), longestPause)
+	case r.Queue && v[home] != nil && !failed(v[home]):
 		reply.RetryIn += longPause // the home notifies the process
 	}
 	return reply, nil
+}
+
+// nextHome returns the home of the next request after a withdrawal: the first master from home on that
+// the holder has, if a majority reports the same holder. At a master that the holder has not got, the
+// next request would be granted again, and withdrawn again, and would never be in a queue. Otherwise it
+// is home, so that one of those that share the votes is the first.
+func (v votes) nextHome(majority, home int) int {
+	for i := range v {
+		at := (home + i) % len(v)
+		if v.refusedBy(at) && v[at].Locker != "" && v.count(func(one *vote) bool {
+			return one.err == nil && one.Outcome == backend.OutcomeBusy && one.Locker == v[at].Locker
+		}) >= majority {
+			return at
+		}
+	}
+	return home
 }
 
 // refusals are the masters that have refused a request. After the request was granted, it leaves
@@ -265,6 +307,9 @@ func (b *Backend) leaveQueue(r *backend.AcquireRequest, i int) {
 
 // longPause is for a process in the remote queue: a try before its turn takes votes from others.
 const longPause = 250 * time.Millisecond
+
+// longestPause is that of a process that has asked its home alone.
+const longestPause = 2 * time.Second
 
 // pause returns a random time before the next try, so that processes that have taken each other's
 // votes do not do so again. It is never shorter than a round.
