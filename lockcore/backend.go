@@ -56,7 +56,7 @@ func (l *Locker) replace(ctx context.Context, key string, before int64) error {
 	if err != nil {
 		return err
 	}
-	if err := l.backend.Revoke(ctx, &k, before); err != nil {
+	if _, err := l.backend.Revoke(ctx, backend.RevokeRequest{Key: &k, Before: before}); err != nil {
 		return unavailable(err)
 	}
 	return nil

@@ -151,14 +151,30 @@ func fixed(s *backend.Status) bool {
 //   - If the notification is lost, a renewed lease is canceled with its next renewal. A lease
 //     of AcquireFixed is canceled when the process subscribes again, or at its end.
 func (l *Locker) Revoke(ctx context.Context, kind event.Kind, key string) error {
+	_, err := l.revoke(ctx, kind, key, 0)
+	return err
+}
+
+// RevokeIfUnchanged is Revoke if the key is held, and no hold of another grant has begun since seen, a
+// result of Inspect. Otherwise it changes nothing and returns an error that satisfies ErrChanged. Calls
+// of one process that pass the key on to each other for a moment (at most 5 ms) have one grant.
+func (l *Locker) RevokeIfUnchanged(ctx context.Context, kind event.Kind, key string, seen Holding) error {
+	revoked, err := l.revoke(ctx, kind, key, max(seen.Token, 1))
+	if err == nil && !revoked {
+		err = fmt.Errorf("%w: %q", ErrChanged, key)
+	}
+	return err
+}
+
+func (l *Locker) revoke(ctx context.Context, kind event.Kind, key string, seen int64) (revoked bool, err error) {
 	k, err := l.operatorKey(ctx, kind, key)
 	if err != nil {
-		return err
+		return false, err
 	}
-	if err := l.backend.Revoke(ctx, &k, 0); err != nil {
-		return unavailable(err)
+	if revoked, err = l.backend.Revoke(ctx, backend.RevokeRequest{Key: &k, Seen: seen}); err != nil {
+		return false, unavailable(err)
 	}
-	return nil
+	return revoked, nil
 }
 
 // Clear forgets that a key is done, abandoned or cooling, so that it can run again. It is for

@@ -214,6 +214,40 @@ func TestRevoke(t *testing.T) {
 	})
 }
 
+// A revocation of what an operator has seen does not end the next hold.
+// Shows: L5
+func TestRevokeIfUnchanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newSpace(t)
+		l, other := w.Locker(lockcore.Options{}), w.Locker(lockcore.Options{})
+		see := func() lockcore.Holding {
+			h, err := other.Inspect(t.Context(), event.KindExclusive, "k")
+			ok(t, err)
+			return h
+		}
+		revoke := func(seen lockcore.Holding) error {
+			return other.RevokeIfUnchanged(t.Context(), event.KindExclusive, "k", seen)
+		}
+		if err := revoke(see()); !errors.Is(err, lockcore.ErrChanged) {
+			t.Errorf("a free key: %v", err)
+		}
+		first := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+		seen := see()
+		_ = first.Release(t.Context())
+		le := w.Must(l.Acquire(t.Context(), "k", lockcore.Terms{}))
+		if err := revoke(seen); !errors.Is(err, lockcore.ErrChanged) || le.Context().Err() != nil {
+			t.Errorf("an earlier hold: %v, the next one has %v", err, context.Cause(le.Context()))
+		}
+		if err := revoke(see()); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute)
+		if err := context.Cause(le.Context()); !errors.Is(err, lockcore.ErrRevoked) {
+			t.Errorf("the hold that was seen: %v", err)
+		}
+	})
+}
+
 // A lease of AcquireFixed is also notified of a revocation.
 // Shows: L5
 func TestRevokeFixed(t *testing.T) {

@@ -243,7 +243,11 @@ func (sh *shell) revoke(ctx context.Context, args []string) (int, error) {
 		if err := sh.confirm(*yes, "Revoke it?", "not revoked"); err != nil {
 			return exitFailed, err
 		}
-		if err := l.Revoke(ctx, kind, key); err != nil {
+		switch err := l.RevokeIfUnchanged(ctx, kind, key, k.Holding); {
+		case errors.Is(err, lockcore.ErrChanged):
+			fmt.Fprintf(sh.err, "%s has changed since it was shown: not revoked\n", oneLine(key))
+			return exitProblem, sh.jsonIf(*asJSON, k)
+		case err != nil:
 			return exitFailed, err
 		}
 		if *asJSON {

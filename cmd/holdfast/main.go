@@ -86,7 +86,7 @@ const usage = `holdfast shows and changes the keys of holdfast in Redis.
 
 holdfast COMMAND -h lists the flags. All commands have -json. Exit codes:
   0  done
-  1  doctor: there are problems · show: the key is free · revoke: the key is not held
+  1  doctor: there are problems · show: the key is free · revoke: the key is not held, or has changed since it was shown
      ls: -timeout or a signal ended the list early; the keys found so far were printed
      clear: the key is free, held, or has changed since it was shown; -force: it is not held, or its holder lives
      pause -end: the key is not paused · limit -end: the key is not restricted

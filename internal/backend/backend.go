@@ -83,11 +83,9 @@ type Backend interface {
 	Inspect(ctx context.Context, key *Key, record RecordPart) (Status, error)
 	// List yields the keys that match r, in no particular order. Only ctx bounds its time.
 	List(ctx context.Context, r ListRequest) iter.Seq2[ListEntry, error]
-	// Revoke marks the hold of a key, so that its renewals fail, and notifies the holder. With
-	// before it does so only for a hold of the key alone whose token is smaller, and the verdict of
-	// its renewals is VerdictReplaced. If the key is not held, Revoke returns no error. If no reply
-	// arrives, it sends the request again.
-	Revoke(ctx context.Context, key *Key, before int64) error
+	// Revoke marks the hold of a key, so that its renewals fail, and notifies the holder. It reports
+	// whether r let it. If no reply arrives, it sends the request again.
+	Revoke(ctx context.Context, r RevokeRequest) (revoked bool, err error)
 	// Clear frees a key that is not held and forgets its record. If no reply arrives, it sends the
 	// request again.
 	Clear(ctx context.Context, r ClearRequest) (ClearReply, error)
@@ -475,6 +473,13 @@ type ListEntry struct {
 	Kind Kind
 	Name string
 	Status
+}
+
+// RevokeRequest ends the hold of a key, or all its shares.
+type RevokeRequest struct {
+	Key    *Key
+	Before int64 // only a hold of the key alone with a smaller token, and the verdict of its renewals is VerdictReplaced; 0: any
+	Seen   int64 // nothing with a greater token; 0: any
 }
 
 // ClearCondition is the condition under which Clear acts.

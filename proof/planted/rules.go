@@ -59,5 +59,10 @@ func rules() []mistake {
 			edits: []edit{{"rules-revoke-older", operandNever(2)}},
 			pkg:   pkg, test: test,
 		},
+		{
+			name: "rules-newer-than-seen-revoked", what: "By the rules, a revocation of the hold that an operator has seen ends a newer one.",
+			edits: []edit{{"rules-revoke-seen", stmt("newer := false")}},
+			pkg:   pkg, test: "TestConformance",
+		},
 	}
 }

@@ -224,6 +224,11 @@ func scripts() []mistake {
 			pkg:   "internal/backend/backendtest", test: "TestMiniredis",
 		},
 		{
+			name: "newer-than-seen-revoked", what: "A revocation of the hold that an operator has seen ends a newer one.",
+			edits: []edit{{"revoke-seen", stmt("local is_held = k.live and (k.state == held or k.state == shared)")}},
+			pkg:   "internal/backend/backendtest", test: "TestMiniredis",
+		},
+		{
 			name: "adopted-twice", what: "Any process can adopt a hold, also one that was adopted.",
 			edits: []edit{{"adopt-own-hold", operandNever(2)}},
 			pkg:   "internal/backend/backendtest", test: "TestMiniredis",

@@ -80,7 +80,7 @@ var mistakes = []struct {
 	{"a completion notifies no waiter", "complete", "call('PUBLISH', channels .. locker, 'w' .. request)", "", ""},
 	{"a record ends with the memory of ids", "leave", "if v[1] == done and not v[2] then", "if false then", "record"},
 	{"a revocation marks nothing", "revoke", "call('HSET', hash, 'v', before > 0 and '2' or '1')", "", ""},
-	{"a late revocation meets the next hold", "revoke", "if before == 0 then remember(hash, k.ended, id) end", "", ""},
+	{"a late revocation meets the next hold", "revoke", "if before == 0 and (is_held or seen == 0) then remember(hash, k.ended, id) end", "", ""},
 	{"a clear frees a held key", "clear", "if k.state == held and k.live or k.weights_held > 0 then return 0 end", "", "holder"},
 	{"a release deletes a key with parked entries", "release", "and not parking_locker and", "and", ""},
 	{"a release soon forgets parked entries", "release", "if parking_locker then outlive(hash, parked_ttl) end", "", ""},

@@ -252,6 +252,19 @@ func (s *scene) state(k *backend.Key, want backend.State) backend.Status {
 	return st
 }
 
+// revoke revokes the hold of a key, of any token.
+func (p *process) revoke(k *backend.Key) {
+	p.Scene.Helper()
+	p.revokes(true, backend.RevokeRequest{Key: k})
+}
+
+func (p *process) revokes(want bool, r backend.RevokeRequest) {
+	p.Scene.Helper()
+	if got, err := p.Revoke(p.Scene.Context(), r); err != nil || got != want {
+		p.Scene.Errorf("Revoke returns %t and error %v, want %t", got, err, want)
+	}
+}
+
 func (s *scene) clear(want backend.ClearReply, r backend.ClearRequest) {
 	s.Helper()
 	if got, err := s.c.Clear(s.Context(), r); err != nil || got != want {

@@ -69,7 +69,7 @@ func grants() []rule {
 		}),
 		fast("a repeat of a revoked grant has ended", func(s *scene) {
 			r, _ := s.a.hold(&s.job)
-			s.check(s.b.Revoke(s.Context(), &s.job, 0) == nil, "Revoke failed")
+			s.b.revoke(&s.job)
 			s.a.acquire(backend.OutcomeEnded, r)
 		}),
 		fast("a late duplicate after the end has ended", func(s *scene) {
@@ -134,7 +134,7 @@ func takeovers() []rule {
 		}),
 		fast("a takeover ends the revocation", func(s *scene) {
 			s.a.hold(&s.job, func(r *backend.AcquireRequest) { r.Lease = 2 * short })
-			s.check(s.b.Revoke(s.Context(), &s.job, 0) == nil, "Revoke failed")
+			s.b.revoke(&s.job)
 			time.Sleep(2*short + 20*time.Millisecond)
 			s.b.hold(&s.job)
 			s.check(!s.inspect(&s.job).Revoked, "the next hold is revoked")
@@ -183,7 +183,7 @@ func renewals() []rule {
 		}),
 		fast("a revoked hold is not renewed", func(s *scene) {
 			r, _ := s.a.hold(&s.job)
-			s.check(s.b.Revoke(s.Context(), &s.job, 0) == nil, "Revoke failed")
+			s.b.revoke(&s.job)
 			s.a.renew(backend.VerdictRevoked, renewal(r, time.Hour))
 			s.check(s.inspect(&s.job).Remaining <= long, "the lease is extended")
 		}),
@@ -214,7 +214,7 @@ func renewals() []rule {
 		fast("each lease of a batch has its own verdict", func(s *scene) {
 			one, g := s.a.hold(&s.job)
 			two, _ := s.a.hold(&s.claim)
-			s.check(s.b.Revoke(s.Context(), &s.claim, 0) == nil, "Revoke failed")
+			s.b.revoke(&s.claim)
 			rs := []backend.RenewRequest{renewal(two, long), {Key: &s.job, ID: two.ID, Lease: long, Retention: day}, renewal(one, long)}
 			rs[2].Token, rs[2].Holder = g.Token+used, "the next one"
 			want := []backend.RenewReply{{Verdict: backend.VerdictRevoked}, {Verdict: backend.VerdictLost}, {Verdict: backend.VerdictKept}}

@@ -18,13 +18,31 @@ func operators() []rule {
 		fast("Revoke notifies the holder, which keeps the key", func(s *scene) {
 			s.a.listen()
 			r, _ := s.a.hold(&s.job)
-			s.check(s.b.Revoke(s.Context(), &s.job, 0) == nil, "Revoke failed")
+			s.b.revoke(&s.job)
 			s.a.gets(backend.Notification{Event: backend.EventRevoked, Request: r.ID})
 			s.check(s.state(&s.job, backend.StateHeld).Revoked, "Revoked is false")
 		}),
 		fast("Revoke of a free key is no error", func(s *scene) {
-			s.check(s.b.Revoke(s.Context(), &s.job, 0) == nil, "Revoke failed")
+			s.b.revokes(false, backend.RevokeRequest{Key: &s.job})
 			s.state(&s.job, backend.StateFree)
+		}),
+		fast("Revoke of a hold that was seen ends no newer one", func(s *scene) {
+			s.a.listen()
+			s.b.revokes(false, backend.RevokeRequest{Key: &s.job, Seen: 1})
+			r, g := s.a.hold(&s.job)
+			s.b.revokes(false, backend.RevokeRequest{Key: &s.job, Seen: g.Token - 1})
+			s.a.getsNothing()
+			s.a.renew(backend.VerdictKept, renewal(r, long))
+			s.b.revokes(true, backend.RevokeRequest{Key: &s.job, Seen: g.Token})
+			s.a.gets(backend.Notification{Event: backend.EventRevoked, Request: r.ID})
+			s.a.renew(backend.VerdictRevoked, renewal(r, long))
+			s.a.end(r, g.Token)
+			s.b.revokes(false, backend.RevokeRequest{Key: &s.job, Seen: g.Token})
+			share, next := s.a.hold(&s.job, reader)
+			s.b.revokes(false, backend.RevokeRequest{Key: &s.job, Seen: g.Token})
+			s.a.renew(backend.VerdictKept, renewal(share, long))
+			s.b.revokes(true, backend.RevokeRequest{Key: &s.job, Seen: next.Token})
+			s.a.gets(backend.Notification{Event: backend.EventRevoked, Request: share.ID})
 		}),
 		fast("Clear refuses a held key", func(s *scene) {
 			s.a.hold(&s.job)
@@ -181,7 +199,7 @@ func sharedOperators() []rule {
 			s.b.listen()
 			one, phase := s.a.hold(&s.job, reader)
 			two, _ := s.b.hold(&s.job, limited(3, 2))
-			s.check(s.c.Revoke(s.Context(), &s.job, 0) == nil, "Revoke failed")
+			s.c.revoke(&s.job)
 			s.a.gets(backend.Notification{Event: backend.EventRevoked, Request: one.ID})
 			s.b.gets(backend.Notification{Event: backend.EventRevoked, Request: two.ID})
 			s.a.renew(backend.VerdictRevoked, renewal(one, long))
@@ -201,12 +219,12 @@ func sharedOperators() []rule {
 			end := ending(cooled, 0)
 			end.CoolUntil = time.Now().Add(time.Hour)
 			s.a.release(true, end)
-			s.check(s.c.Revoke(s.Context(), &s.job, 0) == nil, "Revoke failed")
+			s.c.revoke(&s.job)
 			s.a.gets(backend.Notification{Event: backend.EventRevoked, Request: held.ID})
 			s.c.acquire(backend.OutcomeBusy, request(&s.job, limited(3, 1)))
 			s.a.release(true, ending(held, 0))
 			s.check(!s.weights(&s.job, 1).Revoked, "Revoked is true although no share is held")
-			s.check(s.c.Revoke(s.Context(), &s.job, 0) == nil, "Revoke failed")
+			s.c.revokes(false, backend.RevokeRequest{Key: &s.job})
 			s.c.hold(&s.job, limited(3, 1))
 		}),
 		fast("a clear serves the waiters for whom an expired share leaves room", func(s *scene) {

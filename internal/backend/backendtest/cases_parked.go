@@ -300,7 +300,7 @@ func parkedReplies() []rule {
 		}),
 		slow("a withdrawn, cleared or revoked key remembers entries", func(s *scene) {
 			r, _ := s.parked(&s.job, "1")
-			s.check(s.c.Revoke(s.Context(), &s.job, 0) == nil, "Revoke failed")
+			s.c.revoke(&s.job)
 			s.a.withdraw(r, false, func(st backend.Status) bool { return st.State == backend.StateFree })
 			s.clear(backend.Cleared, backend.ClearRequest{Key: &s.job})
 			time.Sleep(backend.ParkedTTL - time.Second)

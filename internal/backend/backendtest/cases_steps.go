@@ -86,7 +86,10 @@ func manyExpired() []rule {
 				waiting[r.ID] = true
 			}
 			failed := make(chan error, 1)
-			go func() { failed <- s.c.Revoke(s.Context(), &s.job, 0) }()
+			go func() {
+				_, err := s.c.Revoke(s.Context(), backend.RevokeRequest{Key: &s.job})
+				failed <- err
+			}()
 			for range rs {
 				n := <-s.a.notifications
 				if n.Event != backend.EventRevoked || !waiting[n.Request] {

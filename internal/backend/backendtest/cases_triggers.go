@@ -169,7 +169,10 @@ func triggers() []rule {
 		}),
 		fast("a revocation for a newer hold ends only an older one", func(s *scene) {
 			s.a.listen()
-			revoke := func(before int64) { s.check(s.b.Revoke(s.Context(), &s.job, before) == nil, "Revoke failed") }
+			revoke := func(before int64) {
+				_, err := s.b.Revoke(s.Context(), backend.RevokeRequest{Key: &s.job, Before: before})
+				s.check(err == nil, "Revoke failed")
+			}
 			revoke(1) // of a free key
 			r, g := s.a.hold(&s.job)
 			revoke(g.Token)
@@ -184,7 +187,7 @@ func triggers() []rule {
 			s.a.end(r, g.Token)
 			next, g := s.a.hold(&s.job)
 			s.a.renew(backend.VerdictKept, renewal(next, long))
-			s.check(s.b.Revoke(s.Context(), &s.job, 0) == nil, "Revoke failed")
+			s.b.revoke(&s.job)
 			s.a.renew(backend.VerdictRevoked, renewal(next, long))
 			s.a.end(next, g.Token)
 			share, _ := s.a.hold(&s.job, reader)

@@ -104,10 +104,10 @@ func (r refusing) Order(ctx context.Context, q backend.TriggerRequest) (backend.
 	return reply, err
 }
 
-func (r refusing) Revoke(ctx context.Context, k *backend.Key, before int64) error {
-	err := r.Backend.Revoke(ctx, k, before)
+func (r refusing) Revoke(ctx context.Context, q backend.RevokeRequest) (bool, error) {
+	revoked, err := r.Backend.Revoke(ctx, q)
 	r.see(err)
-	return err
+	return revoked, err
 }
 
 // Listen reports one subscription when all three are up.

@@ -483,27 +483,40 @@ func (c *compared) trigger(key int) {
 	}
 }
 
-func (c *compared) inspect(key int) {
+func (c *compared) inspect(key int) { c.see(key) }
+
+// see returns what an operator sees. Both sides are read: it corrects what was stored before the clock was
+// set back.
+func (c *compared) see(key int) backend.Status {
 	part := backend.RecordPart(c.rnd.IntN(3))
 	k := &c.keys[key]
-	c.send(key, 0, func(b backend.Backend) (any, error) { return b.Inspect(c.t.Context(), k, part) }, func(r []any) (any, error) {
+	s, _ := c.send(key, 0, func(b backend.Backend) (any, error) { return b.Inspect(c.t.Context(), k, part) }, func(r []any) (any, error) {
 		return wire.DecodeInspect(k.Kind, r)
-	}, sender("").Inspect(k, part))
+	}, sender("").Inspect(k, part)).(backend.Status)
+	return s
 }
 
 func (c *compared) revoke(key int) {
 	if c.peers != nil || c.lastID == "" || c.chance(70) {
 		c.lastID = c.id()
 	}
-	before := int64(0)
-	if c.chance(50) {
-		if before = c.now; c.chance(60) {
-			before, _ = strconv.ParseInt(c.space.Look(c.keys[key].Stored[0]).Fields["t"], 10, 64)
-			before += int64(c.rnd.IntN(2))
+	r := backend.RevokeRequest{Key: &c.keys[key]}
+	if c.chance(60) {
+		bound := c.now
+		if c.chance(60) {
+			bound, _ = strconv.ParseInt(c.space.Look(c.keys[key].Stored[0]).Fields["t"], 10, 64)
+			bound += int64(c.rnd.IntN(3) - 1)
+		}
+		if bound = max(bound, 0); c.chance(50) {
+			r.Before = bound
+		} else {
+			r.Seen = bound
 		}
 	}
-	c.send(key, 0, func(b backend.Backend) (any, error) { return nil, b.Revoke(c.t.Context(), &c.keys[key], before) }, ignored,
-		sender("").Revoke(&c.keys[key], c.lastID, wire.RevokeStep{}, before))
+	c.send(key, 0, func(b backend.Backend) (any, error) { return b.Revoke(c.t.Context(), r) }, func(reply []any) (any, error) {
+		revoked, _, _ := wire.DecodeRevoke(reply)
+		return revoked, nil
+	}, sender("").Revoke(&r, c.lastID, wire.RevokeStep{}))
 }
 
 func (c *compared) pause(key int) {
@@ -537,7 +550,7 @@ func (c *compared) clear(key int) {
 	}
 	r := backend.ClearRequest{Key: &c.keys[key], Condition: pick(c, []backend.ClearCondition{0, 0, 1, 1, 2})}
 	if r.Condition == backend.ClearIfSame {
-		s, _ := c.lockers[0].Inspect(c.t.Context(), r.Key, backend.NoRecord)
+		s := c.see(key)
 		r.Token, r.Done = s.Token+int64(c.rnd.IntN(2)), (s.State == backend.StateDone) != c.chance(10)
 	}
 	c.send(key, 0, func(b backend.Backend) (any, error) { return b.Clear(c.t.Context(), r) }, func(r []any) (any, error) {
@@ -549,7 +562,7 @@ func (c *compared) forceClear(key int) {
 	if c.peers != nil || c.chance(80) {
 		c.lastID = c.id()
 	}
-	s, _ := c.lockers[0].Inspect(c.t.Context(), &c.keys[key], backend.NoRecord)
+	s := c.see(key)
 	r := backend.ForceClearRequest{Key: &c.keys[key], Token: s.Token, Locker: s.Locker, Silent: pick(c, []time.Duration{0, 0, time.Millisecond, time.Second, time.Minute})}
 	switch c.rnd.IntN(20) {
 	case 0:
@@ -628,7 +641,7 @@ func (c *compared) send(key, by int, do func(backend.Backend) (any, error), read
 			if more = wire.IsStep(want); cmd.Script == wire.Revoke {
 				var step wire.RevokeStep
 				_, step, more = wire.DecodeRevoke(wire.Elements(want))
-				cmd = sender("").Revoke(&k, c.lastID, step, 0)
+				cmd = sender("").Revoke(&backend.RevokeRequest{Key: &k}, c.lastID, step)
 			}
 		}
 		if serverErr == nil {

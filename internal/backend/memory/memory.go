@@ -234,14 +234,17 @@ func (b *Backend) Inspect(ctx context.Context, k *backend.Key, part backend.Reco
 }
 
 // Revoke implements backend.Backend.
-func (b *Backend) Revoke(ctx context.Context, k *backend.Key, before int64) error {
+func (b *Backend) Revoke(ctx context.Context, r backend.RevokeRequest) (revoked bool, err error) {
 	if err := endOf(ctx); err != nil {
-		return err
+		return false, err
 	}
 	id := b.space.newID()
-	return b.change(k, false, func(data rules.Key, e rules.Env) (rules.Key, []rules.Notice) {
-		return rules.Revoke(data, id, before, e)
+	err = b.change(r.Key, false, func(k rules.Key, e rules.Env) (rules.Key, []rules.Notice) {
+		var notices []rules.Notice
+		k, revoked, notices = rules.Revoke(k, &r, id, e)
+		return k, notices
 	})
+	return revoked, err
 }
 
 // Pause implements backend.Backend.

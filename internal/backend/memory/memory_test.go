@@ -229,8 +229,9 @@ func TestClose(t *testing.T) {
 	_, released := a.Release(ctx, backend.ReleaseRequest{Key: r.Key, ID: r.ID})
 	_, completed := a.Complete(ctx, backend.CompleteRequest{Key: r.Key, ID: r.ID})
 	_, inspected := a.Inspect(ctx, r.Key, backend.NoRecord)
+	_, revoked := a.Revoke(ctx, backend.RevokeRequest{Key: r.Key})
 	_, cleared := a.Clear(ctx, backend.ClearRequest{Key: r.Key})
-	errs := []error{acquired, released, completed, inspected, cleared, a.Revoke(ctx, r.Key, 0), a.Renew(ctx, []backend.RenewRequest{{Key: r.Key}})[0].Err}
+	errs := []error{acquired, released, completed, inspected, cleared, revoked, a.Renew(ctx, []backend.RenewRequest{{Key: r.Key}})[0].Err}
 	for _, err := range a.List(ctx, backend.ListRequest{}) {
 		errs = append(errs, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -120,12 +121,12 @@ func (b *Backend) List(ctx context.Context, r backend.ListRequest) iter.Seq2[bac
 
 // Revoke revokes the hold on a majority of the masters. With before it is not supported: only the
 // order of triggers needs it.
-func (b *Backend) Revoke(ctx context.Context, key *backend.Key, before int64) error {
-	if before > 0 {
-		return errTriggers
+func (b *Backend) Revoke(ctx context.Context, r backend.RevokeRequest) (revoked bool, err error) {
+	if r.Before > 0 {
+		return false, errTriggers
 	}
-	_, err := collect(b, func(m Master) (struct{}, error) { return struct{}{}, m.Revoke(ctx, key, 0) })
-	return err
+	replies, err := collect(b, func(m Master) (bool, error) { return m.Revoke(ctx, r) })
+	return slices.Contains(replies, true), err
 }
 
 // Clear clears the key on a majority of the masters.

@@ -19,16 +19,16 @@ func (b *Backend) Inspect(ctx context.Context, key *backend.Key, part backend.Re
 }
 
 // Revoke sends revoke.lua, once for each step.
-func (b *Backend) Revoke(ctx context.Context, key *backend.Key, before int64) error {
+func (b *Backend) Revoke(ctx context.Context, r backend.RevokeRequest) (revoked bool, err error) {
 	id, step := rand.Text(), wire.RevokeStep{}
 	for more := true; more; {
-		reply, _, err := b.send.insist(ctx, b.send.Ends, b.wire.Revoke(key, id, step, before))
+		reply, _, err := b.send.insist(ctx, b.send.Ends, b.wire.Revoke(&r, id, step))
 		if err != nil {
-			return err
+			return false, err
 		}
-		_, step, more = wire.DecodeRevoke(reply)
+		revoked, step, more = wire.DecodeRevoke(reply)
 	}
-	return nil
+	return revoked, nil
 }
 
 // Pause sends pause.lua.

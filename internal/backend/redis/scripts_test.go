@@ -329,7 +329,7 @@ func operatorID() string { return rand.Text() }
 
 var (
 	revoke = call{Script: wire.Revoke, make: func(k *backend.Key) wire.Command {
-		return sender(mine).Revoke(k, operatorID(), wire.RevokeStep{}, 0)
+		return sender(mine).Revoke(&backend.RevokeRequest{Key: k}, operatorID(), wire.RevokeStep{})
 	}}
 	forget = call{Script: wire.Clear, make: func(k *backend.Key) wire.Command {
 		return sender(mine).Clear(&backend.ClearRequest{Key: k}, operatorID())

@@ -181,8 +181,8 @@ func useKey(k rules.Key) {
 				rules.Adopt(k, &backend.AdoptRequest{Key: of, From: id, ID: "adopter", Lease: time.Second}, e)
 				rules.Interim(k, &backend.InterimRequest{Key: of, ID: id, Attempt: int(k.Attempts)}, e)
 				rules.Inspect(k, backend.KindOnce, backend.RecordHead, e)
-				rules.Revoke(k, "operator", 0, e)
-				rules.Revoke(k, "operator", k.Token+1, e)
+				rules.Revoke(k, &backend.RevokeRequest{}, "operator", e)
+				rules.Revoke(k, &backend.RevokeRequest{Before: k.Token + 1}, "operator", e)
 				for op := range backend.TriggerDrop + 1 {
 					rules.Order(k, &backend.TriggerRequest{Key: of, Op: op, Entry: "a/b", Number: 7, Ends: true, Fresh: true, Most: 2}, e)
 				}

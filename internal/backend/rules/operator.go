@@ -74,34 +74,39 @@ func Inspect(k Key, kind backend.Kind, part backend.RecordPart, e Env) (Key, bac
 // next hold. A repeat notifies the holders of revoked shares again, because a backend may notify
 // many holders in several steps.
 //
-// With before only a hold of the key alone with a smaller token is revoked. Then id is not remembered:
-// the next hold has a greater token, and many revocations must not displace other ids.
-func Revoke(k Key, id string, before int64, e Env) (Key, []Notice) {
+// With Before id is not remembered: the next hold has a greater token, and many revocations must not
+// displace other ids. With Seen it is remembered only if something was revoked, because a repeat reports
+// that too.
+func Revoke(k Key, r *backend.RevokeRequest, id string, e Env) (_ Key, revoked bool, _ []Notice) {
 	k.Expire(e.Now)
 	k.clampEnd(e.Now)
 	k.unfold(e.Now)
-	if before > 0 {
-		if k.State != Held || !k.live(e.Now) || k.Token >= before { //planted:rules-revoke-older
-			return k, nil
+	newer := r.Seen > 0 && k.Token > r.Seen //planted:rules-revoke-seen
+	if r.Before > 0 {
+		if k.State != Held || !k.live(e.Now) || k.Token >= r.Before || newer { //planted:rules-revoke-older
+			return k, false, nil
 		}
 		k.Revoked, k.Replaced = true, true
-		return k, k.revokedHold()
+		return k, true, k.revokedHold()
 	}
 	if slices.Contains(k.Ended, id) {
 		if k.State == Shared && k.Revoked {
-			return k, k.revokeShares(e.Now)
+			return k, true, k.revokeShares(e.Now)
 		}
-		return k, nil
+		return k, true, nil
 	}
-	k.remember(id, e.Now)
-	if !k.live(e.Now) || k.State != Held && !k.sharesHeld(e.Now) {
-		return k, nil
+	is := k.live(e.Now) && !newer && (k.State == Held || k.sharesHeld(e.Now))
+	if is || r.Seen == 0 {
+		k.remember(id, e.Now)
+	}
+	if !is {
+		return k, false, nil
 	}
 	k.Revoked, k.Replaced = true, false
 	if k.State == Shared {
-		return k, k.revokeShares(e.Now)
+		return k, true, k.revokeShares(e.Now)
 	}
-	return k, k.revokedHold()
+	return k, true, k.revokedHold()
 }
 
 func (k *Key) revokedHold() []Notice {

@@ -1,9 +1,9 @@
 -- revoke.lua: mark a hold, or all shares of a key, as revoked.
 -- channels: their prefix · id of this revocation · from, skip: '' and 0, or the elements of the
 --   reply that asks for another step · before: 0, or revoke only a hold of the key alone whose
---   token is smaller, for a newer one
+--   token is smaller, for a newer one · seen: 0, or revoke nothing whose token is greater
 -- Returns 1 revoked, now or by an earlier copy · {1, end µs, number} revoked, and not all holders
---   are notified: of the shares with this end, this number · 0 not held
+--   are notified: of the shares with this end, this number · 0 not held, or with a token above seen
 -- The script does not free the key, because the handler may still run. But the hold can no longer
 -- be renewed. The key is free when the holder releases it or the lease expires.
 --
@@ -17,16 +17,16 @@
 -- include parts/queue.lua
 -- include parts/share_member.lua
 local hash, shares = unpack(KEYS)
-local channels, id, from, skip, before = unpack(ARGV)
+local channels, id, from, skip, before, seen = unpack(ARGV)
 local k = load(hash)
-skip, before = tonumber(skip), tonumber(before)
+skip, before, seen = tonumber(skip), tonumber(before), tonumber(seen)
 if from == '' then
   from = string.format('(%.0f', k.now)
   if before == 0 and string.find(k.ended, id, 1, true) then -- a repeat: the key may have another holder now
     return k.state == shared and k.revoked and {1, from, 0} or 1
   end
   if k.bad == 'x' or k.bad == 'd' then return {err = 'BADFIELD ' .. k.bad} end
-  local is_held = k.live and (k.state == held or k.state == shared)
+  local is_held = k.live and (k.state == held or k.state == shared) and (seen == 0 or k.token <= seen) -- planted:revoke-seen
   if before > 0 then is_held = k.live and k.state == held and k.token < before end -- planted:revoke-older
   if is_held and k.state == shared then
     -- A share is held if u cannot be read, or if more shares have expired. Then the command that
@@ -45,7 +45,8 @@ if from == '' then
   end
   -- Otherwise a late duplicate would revoke the next hold. That has a token above before, and many
   -- revocations must not displace other ids.
-  if before == 0 then remember(hash, k.ended, id) end
+  -- With seen, a repeat revokes nothing newer either, and its reply must not say that it did.
+  if before == 0 and (is_held or seen == 0) then remember(hash, k.ended, id) end
   if not is_held then return 0 end
   if k.state == held then call('PUBLISH', channels .. k.locker, 'v' .. k.owner) end
 end

@@ -175,19 +175,19 @@ func (s *Sender) Interim(r *backend.InterimRequest) Command {
 }
 
 // Revoke revokes a hold or all shares.
-var Revoke = script("revoke", []KeyName{Hash, Shares}, "channels", "id", "from", "skip", "before")
+var Revoke = script("revoke", []KeyName{Hash, Shares}, "channels", "id", "from", "skip", "before", "seen")
 
 // RevokeStep is a step of a revocation: how far the notification of the holders of shares got. The
 // zero value is the first step.
 type RevokeStep struct{ from, skip any }
 
-// Revoke revokes a hold or all shares, or with before a hold with a smaller token. id is the same in
-// each step and each repeat, so that none of them revokes the next hold.
-func (s *Sender) Revoke(k *backend.Key, id string, step RevokeStep, before int64) Command {
+// Revoke revokes a hold or all shares. id is the same in each step and each repeat, so that none of them
+// revokes the next hold.
+func (s *Sender) Revoke(r *backend.RevokeRequest, id string, step RevokeStep) Command {
 	if step.from == nil {
 		step = RevokeStep{"", 0}
 	}
-	return Revoke.command(k, s.Channels, id, step.from, step.skip, before)
+	return Revoke.command(r.Key, s.Channels, id, step.from, step.skip, r.Before, r.Seen)
 }
 
 // Pause lets no request for a key be granted for a time.

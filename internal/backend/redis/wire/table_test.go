@@ -45,7 +45,7 @@ func commands() []wire.Command {
 		s.Complete(&backend.CompleteRequest{Key: once, ID: "ID", Token: 6, Record: []byte("record"), Keep: 7 * time.Second, Repeated: true}),
 		s.Adopt(&backend.AdoptRequest{Key: key, From: "FROM", ID: "ID", Holder: "holder", Lease: time.Second, Retention: 2 * time.Second}),
 		s.Interim(&backend.InterimRequest{Key: once, ID: "ID", Attempt: 8, Answer: []byte("answer")}),
-		s.Revoke(key, "OPERATION", wire.RevokeStep{}, 14),
+		s.Revoke(&backend.RevokeRequest{Key: key, Before: 14, Seen: 15}, "OPERATION", wire.RevokeStep{}),
 		s.Trigger(&backend.TriggerRequest{Key: key, Op: backend.TriggerDone, Entry: "a/b", Number: 15, Ends: true, Keep: time.Hour, Most: 16}),
 		s.Clear(&backend.ClearRequest{Key: once, Condition: backend.ClearIfSame, Token: 6, Done: true}, "OPERATION"),
 		s.ForceClear(&backend.ForceClearRequest{Key: key, Token: 6, Locker: "HOLDER", Silent: 9 * time.Second}, "OPERATION"),
