@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/doctor"
+	"github.com/holdfast-go/holdfast/internal/operator"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -71,10 +72,10 @@ func (sh *shell) diagnose(findings []doctor.Finding) {
 		count[f.Severity]++
 		at := ""
 		if f.Node != "" {
-			at = " (" + oneLine(f.Node) + ")"
+			at = " (" + operator.OneLine(f.Node) + ")"
 		}
 		fmt.Fprintf(sh.out, "%s %s%s\n", f.Severity, f.Code, at)
-		fmt.Fprintf(sh.out, "  seen   %s\n  means  %s\n  do     %s\n\n", oneLine(f.Seen), oneLine(f.Consequence), oneLine(f.Remedy))
+		fmt.Fprintf(sh.out, "  seen   %s\n  means  %s\n  do     %s\n\n", operator.OneLine(f.Seen), operator.OneLine(f.Consequence), operator.OneLine(f.Remedy))
 	}
 	fmt.Fprintf(sh.out, "problems: %d, warnings: %d, notes: %d\n", count[doctor.SeverityProblem], count[doctor.SeverityWarning], count[doctor.SeverityNote])
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-go/holdfast/event"
+	"github.com/holdfast-go/holdfast/internal/operator"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -49,9 +50,9 @@ so nothing shows whether its holder has died. Check that, and pass -even-alive`
 
 // forceClear ends the lease of a held key after a confirmation by the holder's name, unless the key
 // has changed since it was shown.
-func (sh *shell) forceClear(ctx context.Context, l *lockcore.Locker, k keyed, o forcing, asJSON bool) (int, error) {
+func (sh *shell) forceClear(ctx context.Context, l *lockcore.Locker, k operator.Key, o forcing, asJSON bool) (int, error) {
 	refuse := func(why string) (int, error) {
-		fmt.Fprintf(sh.err, "%s is %s: not cleared\n", oneLine(k.Key), why)
+		fmt.Fprintf(sh.err, "%s is %s: not cleared\n", operator.OneLine(k.Key), why)
 		return exitProblem, sh.jsonIf(asJSON, k)
 	}
 	say := sh.out
@@ -65,13 +66,13 @@ func (sh *shell) forceClear(ctx context.Context, l *lockcore.Locker, k keyed, o 
 	case k.State == lockcore.StateShared:
 		return refuse("shared, and -force ends no shares; each share ends with its own lease")
 	case k.State != lockcore.StateHeld:
-		return refuse(state(k) + ", and -force is only for a held key")
+		return refuse(k.StateText() + ", and -force is only for a held key")
 	case k.Fixed && !*o.evenAlive:
 		return refuse(forceUnrenewed)
 	}
 	fmt.Fprint(say, forceText)
 	if wait := k.Lease*3/5 - (k.Lease - k.Remaining); wait > 0 && !*o.evenAlive {
-		fmt.Fprintf(say, "A living holder may renew the lease later than now: the command waits for that, at most for %s.\n", age(wait))
+		fmt.Fprintf(say, "A living holder may renew the lease later than now: the command waits for that, at most for %s.\n", operator.Age(wait))
 	}
 	if err := sh.confirmHolder(k.Holder, *o.holder); err != nil {
 		return exitFailed, err
@@ -102,7 +103,7 @@ func (sh *shell) forceClear(ctx context.Context, l *lockcore.Locker, k keyed, o 
 func (sh *shell) confirmHolder(h event.Holder, given string) error {
 	name := "unknown"
 	if h.Host != "" {
-		name = oneLine(fmt.Sprintf("%s/%d", h.Host, h.PID))
+		name = operator.OneLine(fmt.Sprintf("%s/%d", h.Host, h.PID))
 	}
 	if given == "" {
 		if !sh.terminal {

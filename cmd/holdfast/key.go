@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-go/holdfast/event"
+	"github.com/holdfast-go/holdfast/internal/operator"
 	"github.com/holdfast-go/holdfast/internal/version"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
@@ -78,13 +79,6 @@ func (sh *shell) key(_ context.Context, args []string) (int, error) {
 	return exitOK, nil
 }
 
-const coolingText = `Clearing frees this key before the end of MinHold: the next call runs at once.
-`
-
-const clearText = `Clearing removes the state of this key, %s: the next call runs again. The run may have had its effect, so check that first.
-If a run has begun or completed since the lines above were printed, the key is not cleared.
-`
-
 // clear clears a key after a confirmation, unless the key has changed since it was shown.
 func (sh *shell) clear(ctx context.Context, args []string) (int, error) {
 	f, t := sh.flags("clear", " KEY")
@@ -106,7 +100,7 @@ func (sh *shell) clear(ctx context.Context, args []string) (int, error) {
 		return exitFailed, err
 	}
 	return sh.with(t, func(l *lockcore.Locker) (int, error) {
-		k, err := inspect(ctx, l, kindOf(*once), f.Arg(0), false)
+		k, err := operator.Inspect(ctx, l, kindOf(*once), f.Arg(0), false)
 		switch {
 		case errors.Is(err, lockcore.ErrRecord) && !*forced.force:
 			return sh.repair(ctx, l, k, err, *yes, *asJSON)
@@ -128,7 +122,7 @@ func (sh *shell) clear(ctx context.Context, args []string) (int, error) {
 			return exitFailed, err
 		}
 		refuse := func(why string) (int, error) {
-			fmt.Fprintf(sh.err, "%s is %s: not cleared\n", oneLine(k.Key), why)
+			fmt.Fprintf(sh.err, "%s is %s: not cleared\n", operator.OneLine(k.Key), why)
 			return exitProblem, sh.jsonIf(*asJSON, k)
 		}
 		switch k.State {
@@ -139,10 +133,8 @@ func (sh *shell) clear(ctx context.Context, args []string) (int, error) {
 			return refuse(revoke)
 		case lockcore.StateReserved:
 			return refuse("reserved for a waiting process")
-		case lockcore.StateCooling:
-			fmt.Fprint(say, coolingText)
 		default:
-			fmt.Fprintf(say, clearText, k.State)
+			fmt.Fprint(say, k.ClearText())
 		}
 		if err := sh.confirm(*yes, "Clear it?", "not cleared"); err != nil {
 			return exitFailed, err
@@ -165,17 +157,17 @@ func (sh *shell) clear(ctx context.Context, args []string) (int, error) {
 
 // repair clears a key whose data cannot be read (problem is the error), unless the data can be read
 // by then.
-func (sh *shell) repair(ctx context.Context, l *lockcore.Locker, k keyed, problem error, yes, asJSON bool) (int, error) {
-	fmt.Fprintf(sh.err, "%s\nA run of the key may be under way, or have had its effect, so check that first. Clearing deletes its record.\n", oneLine(problem.Error()))
+func (sh *shell) repair(ctx context.Context, l *lockcore.Locker, k operator.Key, problem error, yes, asJSON bool) (int, error) {
+	fmt.Fprintf(sh.err, "%s\nA run of the key may be under way, or have had its effect, so check that first. Clearing deletes its record.\n", operator.OneLine(problem.Error()))
 	if err := sh.confirm(yes, "Clear it?", "not cleared"); err != nil {
 		return exitFailed, err
 	}
 	switch err := l.ClearIfUnchanged(ctx, k.Kind, k.Key, lockcore.Holding{}); {
 	case errors.Is(err, lockcore.ErrChanged):
-		fmt.Fprintf(sh.err, "%s has changed since it was shown: not cleared\n", oneLine(k.Key))
+		fmt.Fprintf(sh.err, "%s has changed since it was shown: not cleared\n", operator.OneLine(k.Key))
 		return exitProblem, nil
 	case errors.Is(err, lockcore.ErrBusy):
-		fmt.Fprintf(sh.err, "%s is now held: not cleared\n", oneLine(k.Key))
+		fmt.Fprintf(sh.err, "%s is now held: not cleared\n", operator.OneLine(k.Key))
 		return exitProblem, nil
 	case err != nil:
 		return exitFailed, err
@@ -187,7 +179,7 @@ func (sh *shell) repair(ctx context.Context, l *lockcore.Locker, k keyed, proble
 	return exitOK, nil
 }
 
-func (sh *shell) jsonIf(asJSON bool, k keyed) error {
+func (sh *shell) jsonIf(asJSON bool, k operator.Key) error {
 	if !asJSON {
 		return nil
 	}

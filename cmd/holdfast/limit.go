@@ -3,10 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/operator"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -30,8 +29,8 @@ func (sh *shell) limit(ctx context.Context, args []string) (int, error) {
 	c := change{key: f.Arg(0), yes: *yes, json: *asJSON}
 	var r lockcore.Restriction
 	if *end {
-		c.question, c.action = fmt.Sprintf("End the restriction of %s?", oneLine(c.key)), "unrestricted"
-		c.nothing = func(k keyed) string {
+		c.question, c.action = fmt.Sprintf("End the restriction of %s?", operator.OneLine(c.key)), "unrestricted"
+		c.nothing = func(k operator.Key) string {
 			if k.Restriction.For > 0 {
 				return ""
 			}
@@ -45,8 +44,8 @@ func (sh *shell) limit(ctx context.Context, args []string) (int, error) {
 		switch {
 		case *rate != "":
 			var err error
-			if r.Rate, err = parseRate(*rate); err != nil {
-				return exitFailed, err
+			if r.Rate, err = operator.ParseRate(*rate); err != nil {
+				return exitFailed, fmt.Errorf("-%w", err)
 			}
 			r.Rate.Burst = *burst
 		case *burst != 0:
@@ -57,33 +56,8 @@ func (sh *shell) limit(ctx context.Context, args []string) (int, error) {
 		if err := r.Validate(); err != nil {
 			return exitFailed, err
 		}
-		c.question, c.action = fmt.Sprintf("Restrict %s to %s for %v?", oneLine(c.key), bounds(r), *d), "restricted"
+		c.question, c.action = fmt.Sprintf("Restrict %s to %s for %v?", operator.OneLine(c.key), operator.Bounds(r), *d), "restricted"
 	}
 	c.do = func(l *lockcore.Locker) error { return l.Restrict(ctx, c.key, r) }
 	return sh.change(ctx, t, c)
-}
-
-// parseRate parses the value of -rate, such as 20/1s.
-func parseRate(text string) (lockcore.Rate, error) {
-	n, per, found := strings.Cut(text, "/")
-	count, errN := strconv.Atoi(n)
-	d, errPer := time.ParseDuration(per)
-	if !found || errN != nil || errPer != nil || count < 1 || d <= 0 {
-		return lockcore.Rate{}, fmt.Errorf("-rate is %q, must be a number of calls and a time, such as 20/1s", text)
-	}
-	return lockcore.Rate{N: count, Per: d}, nil
-}
-
-func rateText(r lockcore.Rate) string { return fmt.Sprintf("%d/%v", r.N, r.Per) }
-
-// bounds describes what a restriction allows.
-func bounds(r lockcore.Restriction) string {
-	var parts []string
-	if r.Limit > 0 {
-		parts = append(parts, fmt.Sprintf("%d at a time", r.Limit))
-	}
-	if r.Rate.N > 0 {
-		parts = append(parts, fmt.Sprintf("%s with burst %d", rateText(r.Rate), max(r.Rate.Burst, 1)))
-	}
-	return strings.Join(parts, " and ")
 }

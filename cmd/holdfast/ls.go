@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/doctor"
 	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/operator"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -94,7 +95,7 @@ type named struct {
 type pages struct {
 	out     *bufio.Writer
 	asJSON  bool
-	page    map[named]keyed
+	page    map[named]operator.Key
 	printed int // keys of earlier pages
 	widths  [8]int
 }
@@ -104,7 +105,7 @@ func (p *pages) found() int { return p.printed + len(p.page) }
 
 // list prints at most most keys, except those of the last page. cut reports that there are more.
 func (p *pages) list(ctx context.Context, l *lockcore.Locker, o doctor.ListOptions, most int) (cut bool, err error) {
-	p.page = map[named]keyed{}
+	p.page = map[named]operator.Key{}
 	for e, err := range doctor.List(ctx, l, o) {
 		if err != nil {
 			return false, err
@@ -117,9 +118,9 @@ func (p *pages) list(ctx context.Context, l *lockcore.Locker, o doctor.ListOptio
 				return false, err
 			}
 		}
-		k := keyed{Entry: e}
+		k := operator.Key{Entry: e}
 		if e.State == lockcore.StateDone {
-			k.result = headOf(e.RecordHead)
+			k.Result = operator.HeadOf(e.RecordHead)
 		}
 		p.page[n] = k
 	}
@@ -128,7 +129,7 @@ func (p *pages) list(ctx context.Context, l *lockcore.Locker, o doctor.ListOptio
 
 // flush prints the page.
 func (p *pages) flush() error {
-	page := slices.SortedFunc(maps.Values(p.page), func(a, b keyed) int {
+	page := slices.SortedFunc(maps.Values(p.page), func(a, b operator.Key) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Key, b.Key))
 	})
 	if p.asJSON {
@@ -162,7 +163,7 @@ func (p *pages) close(complete bool) error {
 }
 
 // rows prints keys as lines of a table. A column is as wide as its widest cell so far.
-func (p *pages) rows(page []keyed) {
+func (p *pages) rows(page []operator.Key) {
 	var rows [][len(p.widths)]string
 	if p.printed == 0 {
 		rows = append(rows, [...]string{"KIND", "STATE", "KEY", "HOLDER", "FOR", "LEFT", "PROCESSES WAITING", "PARKED"})
@@ -173,7 +174,7 @@ func (p *pages) rows(page []keyed) {
 			left = 0 // nothing extends it
 		}
 		rows = append(rows, [...]string{
-			k.Kind.String(), state(k), oneLine(k.Key), holder(k.Holder), age(k.HeldFor), age(left), strconv.Itoa(k.Queue), strconv.Itoa(k.Parked),
+			k.Kind.String(), k.StateText(), operator.OneLine(k.Key), operator.Holder(k.Holder), operator.Age(k.HeldFor), operator.Age(left), strconv.Itoa(k.Queue), strconv.Itoa(k.Parked),
 		})
 	}
 	for i := range p.widths {
@@ -192,12 +193,12 @@ func (p *pages) rows(page []keyed) {
 
 // objects prints keys as elements of the JSON object that the type keys describes, and its start.
 // close prints its end.
-func (p *pages) objects(page []keyed) error {
+func (p *pages) objects(page []operator.Key) error {
 	if p.printed == 0 {
 		fmt.Fprintf(p.out, "{\n  \"as_of\": %q,\n  \"keys\": [", now().Format(time.RFC3339))
 	}
 	for i := range page {
-		text, err := jsonText(page[i].json(), "    ")
+		text, err := jsonText(page[i].JSON(), "    ")
 		if err != nil {
 			return err
 		}

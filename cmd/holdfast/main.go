@@ -30,6 +30,8 @@ import (
 	"syscall"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/operator"
 )
 
 // The exit codes, see usage.
@@ -131,7 +133,7 @@ func (sh *shell) run(ctx context.Context, args []string) int {
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 			err = fmt.Errorf("%w: %w", cause, err)
 		}
-		fmt.Fprintf(sh.err, "holdfast %s: %v\n", args[0], oneLine(strings.ReplaceAll(err.Error(), "\n", "; "))) // a joined error has several lines
+		fmt.Fprintf(sh.err, "holdfast %s: %v\n", args[0], operator.OneLine(strings.ReplaceAll(err.Error(), "\n", "; "))) // a joined error has several lines
 		if h := new(hintedError); errors.As(err, h) {
 			fmt.Fprintln(sh.err, h.say)
 		}

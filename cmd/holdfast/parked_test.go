@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/operator"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
@@ -222,7 +223,7 @@ func TestShowParked(t *testing.T) {
 		_, out, _ = call{}.run(t, append([]string{command[0], "-redis", s.Addr()}, command[1:]...)...)
 		var k keys
 		ok(t, json.Unmarshal([]byte(out), &k))
-		want := parkedTask{Deployment: "eu/west", Queue: "low priority", ID: "7/1\x1b"}
+		want := operator.ParkedTask{Deployment: "eu/west", Queue: "low priority", ID: "7/1\x1b"}
 		if len(k.Keys) != 1 || k.Keys[0].Parked != 2 || k.Keys[0].ParkedForMS <= 0 || k.Keys[0].OldestParked == nil || *k.Keys[0].OldestParked != want {
 			t.Errorf("%v: %s", command, out)
 		}
@@ -245,7 +246,7 @@ func TestParkedTaskOf(t *testing.T) {
 		"":                "",
 		"e%1bu/d%1b/7%1b": `"7\x1b", queue "d\x1b", deployment "e\x1bu"`,
 	} {
-		if got := parkedTaskOf(entry).String(); got != want {
+		if got := operator.ParkedTaskOf(entry).String(); got != want {
 			t.Errorf("%q: %q, want %q", entry, got, want)
 		}
 	}

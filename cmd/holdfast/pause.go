@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/event"
+	"github.com/holdfast-go/holdfast/internal/operator"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -35,10 +36,10 @@ func (sh *shell) pause(ctx context.Context, args []string) (int, error) {
 	case *reason == "":
 		*reason = byUser("holdfast pause")
 	}
-	c := change{key: key, yes: *yes, json: *asJSON, question: fmt.Sprintf("Let no call of %s begin for %v?", oneLine(key), *d), action: "paused"}
+	c := change{key: key, yes: *yes, json: *asJSON, question: fmt.Sprintf("Let no call of %s begin for %v?", operator.OneLine(key), *d), action: "paused"}
 	if *end {
-		c.question, c.action = fmt.Sprintf("End the pause of %s?", oneLine(key)), "resumed"
-		c.nothing = func(k keyed) string {
+		c.question, c.action = fmt.Sprintf("End the pause of %s?", operator.OneLine(key)), "resumed"
+		c.nothing = func(k operator.Key) string {
 			if k.PauseLeft > 0 {
 				return ""
 			}
@@ -52,20 +53,20 @@ func (sh *shell) pause(ctx context.Context, args []string) (int, error) {
 // change is what pause or limit does to an exclusive key.
 type change struct {
 	key, question, action string
-	nothing               func(keyed) string // why there is nothing to end, or ""; nil: there always is
+	nothing               func(operator.Key) string // why there is nothing to end, or ""; nil: there always is
 	yes, json             bool
 	do                    func(*lockcore.Locker) error
 }
 
 func (sh *shell) change(ctx context.Context, t *target, c change) (int, error) {
 	return sh.with(t, func(l *lockcore.Locker) (int, error) {
-		k, err := inspect(ctx, l, event.KindExclusive, c.key, false)
+		k, err := operator.Inspect(ctx, l, event.KindExclusive, c.key, false)
 		if err != nil {
 			return exitFailed, err
 		}
 		if c.nothing != nil {
 			if why := c.nothing(k); why != "" {
-				fmt.Fprintf(sh.err, "%s %s: nothing to end\n", oneLine(c.key), why)
+				fmt.Fprintf(sh.err, "%s %s: nothing to end\n", operator.OneLine(c.key), why)
 				return exitProblem, sh.jsonIf(c.json, k)
 			}
 		}

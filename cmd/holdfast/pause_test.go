@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/operator"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -98,7 +99,7 @@ func TestLimit(t *testing.T) {
 	var k keys
 	code, out, _ := limit("-json", "-end", "-yes", "partner:acme")
 	ok(t, json.Unmarshal([]byte(out), &k))
-	if want := (restricted{Limit: 1, Rate: "2/1m0s", Burst: 1, Reason: "acme is slow"}); code != exitOK || k.Action != "unrestricted" || len(k.Keys) != 1 || k.Keys[0].Restriction == nil || k.Keys[0].Restriction.LeftMS == 0 {
+	if want := (operator.Restricted{Limit: 1, Rate: "2/1m0s", Burst: 1, Reason: "acme is slow"}); code != exitOK || k.Action != "unrestricted" || len(k.Keys) != 1 || k.Keys[0].Restriction == nil || k.Keys[0].Restriction.LeftMS == 0 {
 		t.Errorf("%d %s", code, out)
 	} else if want.LeftMS = k.Keys[0].Restriction.LeftMS; *k.Keys[0].Restriction != want {
 		t.Errorf("%+v, want %+v", *k.Keys[0].Restriction, want)
