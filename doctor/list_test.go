@@ -69,22 +69,30 @@ func TestList(t *testing.T) {
 			parkedOn := b.Key(backend.KindExclusive, "account:42")
 			_, err = b.Park(ctx, backend.ParkRequest{Key: &parkedOn, Entry: "eu/default/7", Most: 10, Keep: time.Minute})
 			ok(t, err)
+			ok(t, l.Pause(ctx, "paused", time.Hour, "acme is down"))
+			for _, key := range []string{"account:42", "slow"} {
+				ok(t, l.Restrict(ctx, key, lockcore.Restriction{Limit: 1, Rate: lockcore.Rate{N: 5, Per: time.Second}, For: time.Hour, Reason: "acme is slow"}))
+			}
 			ok(t, rdb.Set(ctx, "h[x]*f:2:x:{a string}", "no hash", 0).Err())
 			ok(t, rdb.Set(ctx, "h[x]*f:2:x:{astring}", "no hash", 0).Err())
 
 			want := map[string]lockcore.State{
 				"exclusive account:42": "held", "exclusive " + strange: "held", "once paid": "done", "once left": "abandoned",
-				"exclusive read": "shared",
+				"exclusive read": "shared", "exclusive paused": "cooling",
 			}
 			if got := listed(t, l, doctor.ListOptions{}); !maps.Equal(got, want) {
 				t.Errorf("listed %v, want %v", got, want)
 			}
-			for e, err := range doctor.List(ctx, l, doctor.ListOptions{RecordHeads: true}) {
+			want["exclusive slow"] = "free"
+			if got := listed(t, l, doctor.ListOptions{Free: true}); !maps.Equal(got, want) {
+				t.Errorf("listed with Free %v, want %v", got, want)
+			}
+			for e, err := range doctor.List(ctx, l, doctor.ListOptions{Free: true, RecordHeads: true}) {
 				ok(t, err)
 				h, err := l.Inspect(ctx, e.Kind, e.Key)
 				ok(t, err)
 				h.Record = nil // List returns its first bytes, see RecordHead
-				if a, b := timeless(e.Holding), timeless(h); !reflect.DeepEqual(a, b) || e.Holder == (event.Holder{}) {
+				if a, b := timeless(e.Holding), timeless(h); !reflect.DeepEqual(a, b) || (e.Holder == event.Holder{}) != (e.Key == "paused" || e.Key == "slow") {
 					t.Errorf("%s: listed as %+v, inspected as %+v", e.Key, a, b)
 				}
 				if parked := e.Parked == 1 && e.OldestParked == "eu/default/7"; parked != (e.Key == "account:42") {
@@ -95,7 +103,7 @@ func TestList(t *testing.T) {
 				}
 			}
 			for o, n := range map[doctor.ListOptions]int{
-				{Kind: event.KindOnce}: 2, {Kind: event.KindExclusive}: 3, {Match: "account:*"}: 1, {Match: "odd {*"}: 1, {Match: "account"}: 0,
+				{Kind: event.KindOnce}: 2, {Kind: event.KindExclusive}: 4, {Match: "account:*"}: 1, {Match: "odd {*"}: 1, {Match: "account"}: 0,
 			} {
 				if got := listed(t, l, o); len(got) != n {
 					t.Errorf("%+v: %v, want %d", o, got, n)
@@ -110,7 +118,7 @@ func TestList(t *testing.T) {
 
 // timeless returns h without its durations, which differ between two replies.
 func timeless(h lockcore.Holding) lockcore.Holding {
-	h.HeldFor, h.Remaining, h.KeepLeft, h.ParkedFor = 0, 0, 0, 0
+	h.HeldFor, h.Remaining, h.KeepLeft, h.ParkedFor, h.PauseLeft, h.Restriction.For = 0, 0, 0, 0, 0, 0
 	for i := range h.Shares {
 		h.Shares[i].HeldFor, h.Shares[i].Remaining = 0, 0
 	}
@@ -150,6 +158,43 @@ func TestListMany(t *testing.T) {
 	}
 }
 
+// Pause is between two steps of the SCAN. The end of ctx ends it at once.
+func TestListPause(t *testing.T) {
+	testlevel.Full(t)
+	redistest.MoreRights(t)
+	t.Parallel()
+	rdb := redistest.Real(t).Client(t)
+	pipe := rdb.Pipeline()
+	for i := range 2000 {
+		pipe.Set(t.Context(), fmt.Sprint("somebody's ", i), 1, 0)
+	}
+	_, err := pipe.Exec(t.Context())
+	ok(t, err)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("enough")
+	s := &steps{UniversalClient: rdb, before: func(int) redis.UniversalClient { return nil }}
+	l := listLocker(t, s, "p")
+	const pause = 10 * time.Millisecond
+	start := time.Now()
+	listed(t, l, doctor.ListOptions{Pause: pause})
+	if d := time.Since(start); s.n < 6 || d < time.Duration(s.n-1)*pause {
+		t.Errorf("%d steps with pauses of %v took %v", s.n, pause, d)
+	}
+	s.n = 0
+	s.before = func(int) redis.UniversalClient {
+		time.AfterFunc(pause, func() { cancel(why) })
+		return nil
+	}
+	for _, err := range doctor.List(ctx, l, doctor.ListOptions{Pause: time.Minute}) {
+		if !errors.Is(err, why) || s.n != 1 {
+			t.Errorf("%v after %d steps", err, s.n)
+		}
+	}
+	if ctx.Err() == nil {
+		t.Error("the list did not end with ctx")
+	}
+}
+
 // A bad option, the end of ctx, a missing right and an unavailable server end List with one error.
 func TestListErrors(t *testing.T) {
 	testlevel.Full(t)
@@ -172,6 +217,11 @@ func TestListErrors(t *testing.T) {
 	}
 	if err := last(t.Context(), doctor.ListOptions{Match: strings.Repeat("x", 513)}); err == nil || errors.Is(err, lockcore.ErrUnavailable) {
 		t.Errorf("a long pattern: %v", err)
+	}
+	for _, d := range []time.Duration{-1, time.Minute + 1} {
+		if err := last(t.Context(), doctor.ListOptions{Pause: d}); err == nil || errors.Is(err, lockcore.ErrUnavailable) {
+			t.Errorf("a pause of %v: %v", d, err)
+		}
 	}
 	ended, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("enough")

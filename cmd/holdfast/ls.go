@@ -30,7 +30,7 @@ func (sh *shell) ls(ctx context.Context, args []string) (int, error) {
 	match := f.String("match", "*", "glob `pattern` of the key: *, ?, [a-z]")
 	once := f.Bool("once", false, "only keys of Once")
 	exclusive := f.Bool("exclusive", false, "only keys of Exclusive")
-	all := f.Bool("all", false, "also list free keys of Exclusive whose last hold was not released")
+	all := f.Bool("all", false, "also list free keys with parked tasks, a limit or waiting processes, and those whose last hold was not released")
 	most := f.Int("max", listPage, "print no more than this many")
 	limit := durationFlag(f, "timeout", time.Minute, "stop after this `duration`, and print what was found")
 	asJSON := f.Bool("json", false, "print JSON")
@@ -174,7 +174,7 @@ func (p *pages) rows(page []operator.Key) {
 			left = 0 // nothing extends it
 		}
 		rows = append(rows, [...]string{
-			k.Kind.String(), k.StateText(), operator.OneLine(k.Key), operator.Holder(k.Holder), operator.Age(k.HeldFor), operator.Age(left), strconv.Itoa(k.Queue), strconv.Itoa(k.Parked),
+			k.Kind.String(), k.StateText() + k.BoundText(), operator.OneLine(k.Key), operator.Holder(k.Holder), operator.Age(k.HeldFor), operator.Age(left), strconv.Itoa(k.Queue), strconv.Itoa(k.Parked),
 		})
 	}
 	for i := range p.widths {

@@ -44,6 +44,9 @@ func TestPause(t *testing.T) {
 	if !strings.Contains(out, "acme is down") || !strings.Contains(out, "cooling") {
 		t.Errorf("show: %q", out)
 	}
+	if _, out, _ := (call{}).run(t, "ls", "-redis", s.Addr()); !strings.Contains(out, "cooling, paused  partner:acme") {
+		t.Errorf("ls: %q", out)
+	}
 	var k keys
 	code, out, _ := pause("-json", "-end", "-yes", "partner:acme")
 	ok(t, json.Unmarshal([]byte(out), &k))
@@ -89,6 +92,12 @@ func TestLimit(t *testing.T) {
 	_, out, _ := call{}.run(t, "show", "-redis", s.Addr(), "partner:acme")
 	if !strings.Contains(out, "to 1 at a time and 2/1m0s with burst 1 for 1h0m0s: acme is slow") {
 		t.Errorf("show: %q", out)
+	}
+	if code, out, _ := (call{}).run(t, "ls", "-redis", s.Addr()); code != exitOK || out != "" {
+		t.Errorf("ls: %d %q", code, out)
+	}
+	if _, out, _ := (call{}).run(t, "ls", "-redis", s.Addr(), "-all"); strings.Count(out, "free, restricted  partner:acme") != 1 {
+		t.Errorf("ls -all: %q", out)
 	}
 	five, now := lockcore.Limit{N: 5}, lockcore.Terms{Wait: lockcore.NoWait}
 	first, err := l.AcquireShare(t.Context(), "partner:acme", five, now)

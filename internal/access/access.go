@@ -40,6 +40,8 @@ type Locker struct {
 	// Replace ends the hold of an exclusive key with lockcore.ErrReplaced if its token is smaller
 	// than before.
 	Replace func(ctx context.Context, key string, before int64) error
+	// Holding returns the status of a key as a lockcore.Holding, without its record.
+	Holding func(*backend.Status) any
 	// NoRecords is the error of each Claim if the backend has no once keys, and NoTriggers that of
 	// each Order if it orders no triggers.
 	NoRecords, NoTriggers error

@@ -464,8 +464,15 @@ type ShareHeld struct {
 type ListRequest struct {
 	Kind        Kind   // 0: both kinds
 	Match       string // glob pattern of Redis for the escaped name; empty: all keys
-	Free        bool   // also yield free keys with Died
+	Free        bool   // also yield some free keys, see Selects
 	RecordHeads bool
+	Pause       time.Duration // between two steps that a server performs
+}
+
+// Selects reports whether List yields a key with this status. A free key needs Free, and something
+// that an operator looks for.
+func (r ListRequest) Selects(s *Status) bool {
+	return s.State != StateFree || r.Free && (s.Died || s.Queue > 0 || s.Parked > 0 || s.Restriction.For > 0)
 }
 
 // ListEntry is a key and its status.

@@ -207,6 +207,18 @@ func (k *Key) StateText() string {
 	return string(k.State)
 }
 
+// BoundText says that an operator, or a 429, has stopped or slowed the calls of a key, as an addition to
+// StateText. Facts say more.
+func (k *Key) BoundText() (text string) {
+	if k.PauseLeft > 0 {
+		text = ", paused"
+	}
+	if k.Restriction.For > 0 {
+		text += ", restricted"
+	}
+	return text
+}
+
 // Holder returns a holder in one line, or "-" for none.
 func Holder(h event.Holder) string {
 	if h == (event.Holder{}) {

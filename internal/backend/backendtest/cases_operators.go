@@ -157,6 +157,50 @@ func lists() []rule {
 				s.lists(backend.ListRequest{Match: s.job.Name + pattern}, want...)
 			}
 		}),
+		fast("List yields a free key with parked entries only with Free", func(s *scene) {
+			r, g := s.parked(&s.job, "1")
+			s.a.end(r, g.Token)
+			r, g = s.parked(&s.claim, "1")
+			s.a.end(r, g.Token)
+			s.lists(backend.ListRequest{Match: s.job.Name})
+			s.lists(backend.ListRequest{Match: s.job.Name, Free: true}, "1  free", "2  free")
+			s.lists(backend.ListRequest{Match: s.job.Name, Free: true, Kind: backend.KindOnce}, "2  free")
+			s.lists(backend.ListRequest{Match: s.job.Name + "?*", Free: true})
+		}),
+		fast("List yields a free key with a restriction only with Free", func(s *scene) {
+			s.a.restrict(&s.job, backend.Restriction{Limit: 1, For: time.Hour})
+			s.lists(backend.ListRequest{Match: s.job.Name})
+			s.lists(backend.ListRequest{Match: s.job.Name, Free: true}, "1  free")
+			s.a.restrict(&s.job, backend.Restriction{})
+			s.lists(backend.ListRequest{Match: s.job.Name, Free: true})
+		}),
+		slow("List yields free keys of which only parked entries or a restriction are left", func(s *scene) {
+			r, g := s.parked(&s.claim, "1")
+			s.a.end(r, g.Token)
+			s.a.restrict(&s.job, backend.Restriction{Limit: 1, For: anHour})
+			time.Sleep(anHour / 2) // the hashes have expired
+			s.lists(backend.ListRequest{Match: s.job.Name})
+			s.lists(backend.ListRequest{Match: s.job.Name, Free: true}, "1  free", "2  free")
+		}),
+		fast("List yields a free key whose rate has a queue only with Free", func(s *scene) {
+			s.b.listen()
+			s.a.acquire(backend.OutcomeAdmitted, request(&s.job, throttled(perMinute)))
+			s.lists(backend.ListRequest{Match: s.job.Name, Free: true})
+			s.b.wait(&s.job, throttled(perMinute))
+			s.lists(backend.ListRequest{Match: s.job.Name})
+			s.lists(backend.ListRequest{Match: s.job.Name, Free: true}, "1  free")
+		}),
+		fast("List yields a free key with a queue only with Free", func(s *scene) {
+			s.b.listen()
+			s.c.listen()
+			r, g := s.a.hold(&s.job)
+			s.b.wait(&s.job)
+			s.c.wait(&s.job)
+			s.a.end(r, g.Token)
+			s.until("the reservation ends", func() bool { return s.inspect(&s.job).State == backend.StateFree })
+			s.lists(backend.ListRequest{Match: s.job.Name})
+			s.lists(backend.ListRequest{Match: s.job.Name, Free: true}, "1  free")
+		}),
 		fast("List returns heads of records", func(s *scene) {
 			r, g := s.a.hold(&s.claim)
 			c := completion(r, g.Token)

@@ -59,7 +59,7 @@ func (b *Backend) matching(r backend.ListRequest) ([]backend.Key, error) {
 	return keys, nil
 }
 
-// entries inspects keys, and skips those that are free.
+// entries inspects keys, and skips those that r does not select.
 func (b *Backend) entries(keys []backend.Key, r backend.ListRequest) (entries []backend.ListEntry, err error) {
 	part := backend.NoRecord
 	if r.RecordHeads {
@@ -70,7 +70,7 @@ func (b *Backend) entries(keys []backend.Key, r backend.ListRequest) (entries []
 		if err != nil {
 			return entries, err
 		}
-		if s.State != backend.StateFree || r.Free && s.Died {
+		if r.Selects(&s) {
 			entries = append(entries, backend.ListEntry{Kind: keys[i].Kind, Name: keys[i].Name, Status: s})
 		}
 	}

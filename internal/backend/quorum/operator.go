@@ -109,7 +109,7 @@ func (b *Backend) List(ctx context.Context, r backend.ListRequest) iter.Seq2[bac
 		}
 		for key, all := range seen {
 			s := b.agreed(all)
-			if s.State == backend.StateFree && !s.Died {
+			if !r.Selects(&s) {
 				continue
 			}
 			if !yield(backend.ListEntry{Kind: key.kind, Name: key.name, Status: s}, nil) {

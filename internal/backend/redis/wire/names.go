@@ -57,15 +57,26 @@ func Stored(hash string, name KeyName) string {
 }
 
 // Pattern returns the pattern of SCAN for the hashes of the keys of a kind, or of both kinds if it is
-// 0. match is a glob pattern for the escaped name; empty: all keys.
-func Pattern(prefix string, kind backend.Kind, match string) string {
+// 0. match is a glob pattern for the escaped name; empty: all keys. If free is set, the pattern is that
+// of all stored names, because a free key may have no hash.
+func Pattern(prefix string, kind backend.Kind, match string, free bool) string {
 	spaces := map[backend.Kind]string{0: "[xo]", backend.KindExclusive: "x", backend.KindOnce: "o"}[kind]
-	return escapeGlob(prefix) + layout + spaces + ":{" + escape(cmp.Or(match, "*")) + "}"
+	pattern := escapeGlob(prefix) + layout + spaces + ":{" + escape(cmp.Or(match, "*")) + "}"
+	if free {
+		pattern += "*" // the brace is the only one of a name
+	}
+	return pattern
 }
 
-// ParseName returns the key whose hash has this name. ok is false if the name has another prefix or
-// another layout.
+// ParseName returns the key whose hash, queue, parked entries or rate have this name. ok is false for
+// any other name: other data of a key, another prefix or another layout.
 func ParseName(prefix, stored string) (kind backend.Kind, name string, ok bool) {
+	for _, n := range []KeyName{Queue, Parked, Flow} {
+		if hash, found := strings.CutSuffix(stored, Stored("", n)); found {
+			stored = hash
+			break
+		}
+	}
 	rest, ok := strings.CutPrefix(stored, prefix+layout)
 	if !ok || len(rest) < len("x:{k}") || rest[1:3] != ":{" || rest[len(rest)-1] != '}' {
 		return 0, "", false

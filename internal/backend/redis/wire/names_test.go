@@ -107,6 +107,24 @@ func TestKeyInjective(t *testing.T) {
 	}
 }
 
+// The names that a list may find lead to their key, and the others to none.
+func TestParseName(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		prefix, kind, key := rapid.SampledFrom([]string{"holdfast", "p:2:x:", "%"}).Draw(t, "prefix"), kinds().Draw(t, "kind"), nasty().Draw(t, "key")
+		hash := wire.StoredNames(prefix, kind, key)[0]
+		for _, n := range []wire.KeyName{wire.Hash, wire.Queue, wire.Parked, wire.Flow} {
+			if k, name, ok := wire.ParseName(prefix, wire.Stored(hash, n)); !ok || k != kind || name != key {
+				t.Fatalf("%q is %d %q, %t", wire.Stored(hash, n), k, name, ok)
+			}
+		}
+		for _, other := range []string{wire.Stored(hash, wire.Triggers), wire.Stored(hash, wire.Woken), hash + ":q:q", "x" + hash, hash[1:]} {
+			if k, name, ok := wire.ParseName(prefix, other); ok {
+				t.Fatalf("%q is %d %q", other, k, name)
+			}
+		}
+	})
+}
+
 // The names of any key in Redis are valid, and two keys are escaped differently.
 func FuzzKey(f *testing.F) {
 	for _, key := range []string{"a", "{}", "%7B", "}{", "\x00\xff", "a:q"} {
