@@ -166,7 +166,7 @@ func (c *call) takeTurn() (*hold, *Record, error) {
 			c.owned.hold = h
 			return h, nil, nil
 		}
-		c.queue.clearGrant() // the lease ended during the hand-off; this call is still the leader
+		c.queue.clearGrant(c) // the lease ended during the hand-off; this call is still the leader
 		t.request = t.grant.requestAfter(c)
 	}
 	h, rec, err := c.lead(t.request)

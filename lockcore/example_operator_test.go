@@ -82,3 +82,24 @@ func ExampleLocker_Close_handlerHangs() {
 	// lockcore: closed, leases still held: 1: context deadline exceeded
 	// lockcore: lease given up by Close
 }
+
+// Here shows what this process holds and waits for, without a command.
+func ExampleLocker_Here() {
+	locks, err := lockcore.NewMemory(lockcore.MemoryOptions{})
+	if err != nil {
+		panic(err)
+	}
+	ctx := context.Background()
+	defer locks.Close(ctx)
+	lease, err := locks.Acquire(ctx, "account:42", lockcore.Terms{})
+	if err != nil {
+		panic(err)
+	}
+
+	for _, h := range locks.Here() {
+		fmt.Println(h.Kind, h.Key, "holds:", h.Holds, "calls waiting:", h.Waiting)
+	}
+	_ = lease.Release(ctx)
+	// Output:
+	// exclusive account:42 holds: 1 calls waiting: 0
+}

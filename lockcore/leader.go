@@ -126,7 +126,7 @@ func (c *call) onGranted(req *request, g *grant) (*hold, error) {
 	h := g.startHold(c)
 	c.owned.grant, c.owned.hold = nil, h
 	if h == nil {
-		c.queue.clearGrant()
+		c.queue.clearGrant(c)
 		return nil, nil
 	}
 	c.queue.announceHolder()

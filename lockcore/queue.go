@@ -47,7 +47,7 @@ type keyQueue struct {
 	first, last *call // in order of arrival; the leader is not in the list
 	length      int
 	refill      time.Duration // in which the costs of the calls in the list that are not overdue return to the bucket
-	callLeads   bool          // the leader is a call without a grant, so it waits too
+	leading     *call         // the leader, if it is a call without a grant: it waits too
 	holderKnown chan struct{} // closed when the holder becomes known; nil without an Observer or without calls that joined before
 	idle        *call         // the leader, while it can receive a share, see awaitOffer
 	overdue     int           // number of overdue calls in the list
@@ -98,7 +98,7 @@ func (l *Locker) enqueue(c *call) (leads bool, joined *share, err error) {
 			s.mu.Unlock()
 			return false, joined, nil
 		}
-		q = &keyQueue{shard: s, l: l, key: l.backend.Key(backend.Kind(c.kind), c.key), lastReply: noReply, callLeads: true}
+		q = &keyQueue{shard: s, l: l, key: l.backend.Key(backend.Kind(c.kind), c.key), lastReply: noReply, leading: c}
 		if s.queues[c.kind] == nil {
 			s.queues[c.kind] = map[string]*keyQueue{}
 		}
@@ -174,7 +174,7 @@ func (q *keyQueue) queuedLocked() int { return q.length - q.overdue }
 // waitingLocked returns how many calls wait for the key: those of the list, and the leader if it is
 // a call without a grant.
 func (q *keyQueue) waitingLocked() int {
-	if q.callLeads { //planted:leader-waits-too
+	if q.leading != nil { //planted:leader-waits-too
 		return q.queuedLocked() + 1
 	}
 	return q.queuedLocked()
@@ -274,7 +274,9 @@ func (q *keyQueue) passLeadership(g *grant, req *request) {
 	if q.grant = ours; ours != nil {
 		q.lastReply = noReply
 	}
-	q.callLeads = w != nil && ours == nil
+	if q.leading = w; ours != nil {
+		q.leading = nil
+	}
 	var overdue []*call
 	if w != nil {
 		q.removeLocked(w)
@@ -312,7 +314,7 @@ func (q *keyQueue) passLeadership(g *grant, req *request) {
 // g. The caller must be the leader.
 func (q *keyQueue) setGrant(g *grant) {
 	q.mu.Lock()
-	q.grant, q.lastReply, q.callLeads = g, noReply, false
+	q.grant, q.lastReply, q.leading = g, noReply, nil
 	var others []*call
 	if g.fingerprint != "" {
 		others = q.removeAllLocked(func(c *call) bool { return mismatch(g.fingerprint, c.fingerprint) })
@@ -324,11 +326,11 @@ func (q *keyQueue) setGrant(g *grant) {
 	refuseMismatches(others)
 }
 
-// clearGrant undoes setGrant, because g ended before its hold began.
-func (q *keyQueue) clearGrant() {
+// clearGrant undoes setGrant, because g ended before its hold began. c is the leader.
+func (q *keyQueue) clearGrant(c *call) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.grant, q.callLeads = nil, true
+	q.grant, q.leading = nil, c
 }
 
 // handOff ends the leadership of the hold that has ended under g. mine is false if the loss of the
