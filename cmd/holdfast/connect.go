@@ -44,12 +44,22 @@ func (sh *shell) flags(command, args string) (*flag.FlagSet, *target) {
 	return f, t
 }
 
+// examples are arguments of the commands, for their help.
+var examples = map[string]string{
+	"doctor": "-redis localhost:6379", "ls": "-match 'account:*'", "show": "account:42", "why": "5ae50d18-2647-43dd-b67b-5c8e5ec5c9e6", "watch": "account:42",
+	"serve": "-listen localhost:8321 -act", "revoke": "account:42", "clear": "-once charge/payment:7", "pause": "-for 10m -reason 'partner is down' partner:acme",
+	"limit": "-n 2 -rate 5/1s -for 1h partner:acme", "wake": "account:42", "key": "-scope alice -path /charges 8e03978e-40d5-43dd-bc93-6894a57f9324", "version": "-json",
+}
+
 // flagSet returns the flags of a command that needs no Redis.
 func (sh *shell) flagSet(command, args string) *flag.FlagSet {
 	f := flag.NewFlagSet(command, flag.ContinueOnError)
 	f.SetOutput(sh.err)
 	f.Usage = func() {
 		fmt.Fprintf(sh.err, "holdfast %s [flags]%s\n", command, args)
+		if example := examples[command]; example != "" {
+			fmt.Fprintf(sh.err, "for example: holdfast %s %s\n", command, example)
+		}
 		f.PrintDefaults()
 	}
 	return f

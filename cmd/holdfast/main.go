@@ -4,6 +4,9 @@
 //	holdfast ls      -redis localhost:6379 -match 'account:*'
 //	holdfast ls      -redis a:6379,b:6379,c:6379 -quorum
 //	holdfast show    -redis localhost:6379 account:42
+//	holdfast why     -redis localhost:6379 5ae50d18-2647-43dd-b67b-5c8e5ec5c9e6
+//	holdfast watch   -redis localhost:6379 account:42
+//	holdfast serve   -redis localhost:6379
 //	holdfast revoke  -redis localhost:6379 account:42
 //	holdfast clear   -redis localhost:6379 -once charge/payment:7
 //	holdfast clear   -redis localhost:6379 -force account:42
@@ -72,6 +75,10 @@ const usage = `holdfast shows and changes the keys of holdfast in Redis.
   holdfast doctor  [flags]                      check Redis: findings, consequences, remedies
   holdfast ls      [flags] [-match PATTERN]     list the keys that are not free
   holdfast show    [flags] [-result] KEY        show the key of that name, of both kinds
+  holdfast why     [flags] TASK-ID | KEY        say why a task or the calls of a key wait, and what ends that;
+                                                -scope SCOPE -path PATH IDEMPOTENCY-KEY for an HTTP request
+  holdfast watch   [flags] [-once] KEY          follow a key: a line with each change, until Ctrl-C
+  holdfast serve   [flags] [-act]               serve the same as a web page, http://localhost:8321/
   holdfast revoke  [flags] [-once] [-yes] KEY   revoke the lease of a held key
   holdfast clear   [flags] -once [-yes] KEY     clear a done, abandoned or cooling key, so that it runs again;
                                                 -exclusive frees a cooling key of Exclusive
@@ -92,6 +99,7 @@ holdfast COMMAND -h lists the flags. All commands have -json. Exit codes:
      ls: -timeout or a signal ended the list early; the keys found so far were printed
      clear: the key is free, held, or has changed since it was shown; -force: it is not held, or its holder lives
      pause -end: the key is not paused · limit -end: the key is not restricted
+     why: no task has that ID, and nothing is known of such a key
      wake: the key has no parked tasks, or no process received the request
   2  bad arguments, not confirmed, no reply, or refused by Redis
 
@@ -100,14 +108,14 @@ From the environment:
                               with -quorum: 3, 5 or 7 of them with commas; in a URL %2C is a comma
   HOLDFAST_REDIS_USER, HOLDFAST_REDIS_PASSWORD
   HOLDFAST_SENTINEL_USER, HOLDFAST_SENTINEL_PASSWORD
-  HOLDFAST_HTTP_SECRET        for key: httpmw's IdempotentOptions.Secret, if -secret-file is not given
+  HOLDFAST_HTTP_SECRET        for key, why and serve: httpmw's IdempotentOptions.Secret, if -secret-file is not given
 `
 
 // run executes the command and returns its exit code.
 func (sh *shell) run(ctx context.Context, args []string) int {
 	commands := map[string]func(context.Context, []string) (int, error){
 		"doctor": sh.doctor, "ls": sh.ls, "show": sh.show, "revoke": sh.revoke,
-		"clear": sh.clear, "pause": sh.pause, "limit": sh.limit, "wake": sh.wake, "key": sh.key, "version": sh.version,
+		"clear": sh.clear, "why": sh.why, "watch": sh.watch, "serve": sh.serve, "pause": sh.pause, "limit": sh.limit, "wake": sh.wake, "key": sh.key, "version": sh.version,
 	}
 	if len(args) == 0 {
 		fmt.Fprint(sh.err, usage)

@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/holdfast-go/holdfast/internal/access"
-	"github.com/holdfast-go/holdfast/internal/backend"
-	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/internal/operator"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -41,11 +38,9 @@ func (sh *shell) wake(ctx context.Context, args []string) (int, error) {
 			fmt.Fprintf(sh.err, "%s has no parked tasks: nothing to wake\n%s\n", operator.OneLine(key), elsewhereParked(ctx, l, *once, key))
 			return exitProblem, sh.jsonIf(*asJSON, k)
 		}
-		b := access.Of(l).Backend
-		stored := b.Key(backend.Kind(kind), key)
-		received, err := b.CallParkingLocker(ctx, &stored)
+		received, err := operator.Wake(ctx, l, kind, key)
 		if err != nil {
-			return exitFailed, errtext.Wrap(lockcore.ErrUnavailable, err)
+			return exitFailed, err
 		}
 		code, action := exitOK, "sent"
 		if received == 0 {

@@ -1,0 +1,250 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/doctor"
+	"github.com/holdfast-go/holdfast/event"
+	"github.com/holdfast-go/holdfast/internal/operator"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+const (
+	idle      = time.Minute // after the last viewer the walk ends
+	maxKnown  = 10_000      // keys that are kept
+	maxLive   = 500         // keys that are inspected each second, the longest held first
+	liveEvery = time.Second
+	onceFor   = 10 * time.Minute // the time for which the walk includes the keys of Once after someone asked for it
+)
+
+// walker knows the keys that are not free. It works only while someone looks: viewer starts it, and it
+// ends a minute after the last call of viewer.
+//
+// Two goroutines work. walk reads all keys, one walk after the other. live inspects the keys that are held
+// longest, each second, and publishes a snapshot. Both write known under mu. live decides under mu that no
+// one looks, and stops both, so a viewer either prevents that or starts them again.
+type walker struct {
+	locks *lockcore.Locker
+	pace  time.Duration // negative: no walk
+
+	mu      sync.Mutex
+	running bool
+	looked  time.Time // when a viewer was last here
+	once    time.Time // until then keys of Once are walked too
+	known   map[named]*seen
+	shot    snapshot
+	ready   chan struct{} // closed with the first snapshot since the start
+}
+
+// seen is a key that the walk has found.
+type seen struct {
+	operator.Key
+	walk int // that found it last
+}
+
+// snapshot is what all viewers see.
+type snapshot struct {
+	keys  []operator.Key
+	asOf  time.Time
+	walks int       // that are complete
+	last  time.Time // end of the last complete walk
+	took  time.Duration
+	found int  // keys that the current walk has found
+	full  bool // there are more than maxKnown
+	once  bool // keys of Once are included
+	err   error
+}
+
+func newWalker(l *lockcore.Locker, pace time.Duration) *walker {
+	return &walker{locks: l, pace: pace, known: map[named]*seen{}}
+}
+
+// viewer returns the latest snapshot, and waits for the first one.
+func (w *walker) viewer(ctx context.Context) snapshot {
+	w.mu.Lock()
+	w.looked = time.Now()
+	if !w.running {
+		w.running, w.ready = true, make(chan struct{})
+		work, stop := context.WithCancel(context.Background())
+		go w.live(work, stop, w.ready)
+		if w.pace >= 0 {
+			go w.walk(work)
+		}
+	}
+	ready := w.ready
+	w.mu.Unlock()
+	select {
+	case <-ready:
+	case <-ctx.Done():
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.shot
+}
+
+// withOnce includes the keys of Once for a time, or no longer.
+func (w *walker) withOnce(include bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if include {
+		w.once = time.Now().Add(onceFor)
+		return
+	}
+	w.once = time.Time{}
+	maps.DeleteFunc(w.known, func(n named, _ *seen) bool { return n.Kind == event.KindOnce })
+}
+
+// names returns the keys that are known.
+func (w *walker) names() []named {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Collect(maps.Keys(w.known))
+}
+
+// walk reads all keys again and again, until ctx ends.
+func (w *walker) walk(ctx context.Context) {
+	for n := 1; ctx.Err() == nil; n++ {
+		start := time.Now()
+		w.mu.Lock()
+		once := time.Now().Before(w.once)
+		w.shot.found = 0
+		w.mu.Unlock()
+		err := w.walkOnce(ctx, n, event.KindExclusive)
+		if err == nil && once {
+			err = w.walkOnce(ctx, n, event.KindOnce)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		w.mu.Lock()
+		if w.shot.err = err; err == nil {
+			maps.DeleteFunc(w.known, func(_ named, s *seen) bool { return s.walk < n-1 }) // one that appeared meanwhile may be missing in one walk
+			w.shot.walks, w.shot.last, w.shot.took = w.shot.walks+1, time.Now(), time.Since(start)
+		}
+		w.mu.Unlock()
+		select { // a small keyspace must not be walked without a pause
+		case <-time.After(max(liveEvery, w.pace)):
+		case <-ctx.Done():
+		}
+	}
+}
+
+var errNotAsked = errors.New("no one asks for the keys of Once any more")
+
+func (w *walker) walkOnce(ctx context.Context, n int, kind event.Kind) error {
+	for e, err := range doctor.List(ctx, w.locks, doctor.ListOptions{Kind: kind, Free: true, Pause: w.pace}) {
+		if err != nil {
+			return err
+		}
+		if kind == event.KindOnce && e.State == lockcore.StateDone {
+			continue // there may be millions, and nothing waits for them
+		}
+		if err := w.add(ctx, n, e); err != nil {
+			return nil //nolint:nilerr // the walk ends early
+		}
+	}
+	return nil
+}
+
+func (w *walker) add(ctx context.Context, n int, e doctor.Entry) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if ctx.Err() != nil { // the keys belong to the next run
+		return ctx.Err()
+	}
+	if e.Kind == event.KindOnce && time.Now().After(w.once) {
+		return errNotAsked
+	}
+	name := named{e.Kind, e.Key}
+	w.shot.found++
+	if w.known[name] == nil && len(w.known) >= maxKnown {
+		w.shot.full = true
+		return nil
+	}
+	w.known[name] = &seen{operator.Key{Entry: e}, n}
+	return nil
+}
+
+// live inspects the keys that are held longest each second, and publishes them with the others. It ends
+// a minute after the last viewer.
+func (w *walker) live(ctx context.Context, stop context.CancelFunc, ready chan struct{}) {
+	for first := true; ; first = false {
+		if first {
+			time.Sleep(50 * time.Millisecond) // so that the first snapshot of a small keyspace has its keys
+		}
+		err := w.refresh(ctx)
+		w.mu.Lock()
+		w.publish(err)
+		if time.Since(w.looked) > idle {
+			stop()
+			w.running, w.shot = false, snapshot{}
+			clear(w.known)
+			w.mu.Unlock()
+			return
+		}
+		w.mu.Unlock()
+		if first {
+			close(ready)
+		}
+		time.Sleep(liveEvery)
+	}
+}
+
+// refresh inspects the keys that are held longest.
+func (w *walker) refresh(ctx context.Context) error {
+	w.mu.Lock()
+	all := slices.SortedFunc(maps.Values(w.known), longestFirst)
+	w.mu.Unlock()
+	all = all[:min(len(all), maxLive)]
+	for _, s := range all {
+		k, err := operator.Inspect(ctx, w.locks, s.Kind, s.Key.Key, false)
+		if errors.Is(err, lockcore.ErrRecord) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		w.mu.Lock()
+		name := named{k.Kind, k.Key}
+		if known := w.known[name]; known != nil {
+			known.Key = k
+		}
+		if !interesting(&k) {
+			delete(w.known, name)
+		}
+		w.mu.Unlock()
+	}
+	return nil
+}
+
+func longestFirst(a, b *seen) int {
+	return cmp.Or(cmp.Compare(b.HeldFor, a.HeldFor), cmp.Compare(a.Key.Key, b.Key.Key))
+}
+
+// interesting reports whether a list shows the key.
+func interesting(k *operator.Key) bool {
+	return k.State != lockcore.StateFree && k.State != lockcore.StateDone || k.Queue > 0 || k.Parked > 0 || k.Restriction.For > 0
+}
+
+// publish makes a snapshot. mu must be held.
+func (w *walker) publish(err error) {
+	s := &w.shot
+	s.keys = s.keys[:0:0]
+	for _, k := range w.known {
+		if interesting(&k.Key) {
+			s.keys = append(s.keys, k.Key)
+		}
+	}
+	s.asOf, s.once = time.Now(), time.Now().Before(w.once)
+	if err != nil {
+		s.err = err
+	} else if w.pace < 0 {
+		s.err = nil
+	}
+}

@@ -1,0 +1,138 @@
+package inspect_test
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/inspect"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
+)
+
+// scans counts the steps of walks that pass through a connection.
+type scans struct {
+	net.Conn
+	n *atomic.Int64
+}
+
+func (s scans) Write(b []byte) (int, error) {
+	s.n.Add(int64(bytes.Count(bytes.ToLower(b), []byte("$4\r\nscan\r\n"))))
+	return s.Conn.Write(b)
+}
+
+// Five viewers cost one walk, and a minute after the last one nothing runs any more.
+func TestViewersShareAWalk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := locktest.NewServer(t)
+		var count atomic.Int64
+		o := s.Options()
+		dial := o.Dialer
+		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := dial(ctx, network, addr)
+			return scans{c, &count}, err
+		}
+		rdb := redis.NewClient(o)
+		defer rdb.Close()
+		locks, err := lockcore.New(rdb, lockcore.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer locks.Close(t.Context()) //nolint:errcheck // it holds nothing
+		h := inspect.New(locks, inspect.Options{})
+		look := func(viewers int, d time.Duration) int64 {
+			before := count.Load()
+			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Second) {
+				for range viewers {
+					w := httptest.NewRecorder()
+					if h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody)); w.Code != http.StatusOK {
+						t.Fatal(w.Body)
+					}
+				}
+			}
+			return count.Load() - before
+		}
+		one := look(1, 20*time.Second)
+		five := look(5, 20*time.Second)
+		if one < 15 || five > one+2 { // this server returns all names in one step, so a walk a second
+			t.Errorf("%d steps for one viewer, %d for five", one, five)
+		}
+		time.Sleep(2 * time.Minute)
+		if later := look(0, time.Minute); later != 0 {
+			t.Errorf("%d steps without a viewer", later)
+		}
+		if again := look(1, 20*time.Second); again < one/2 {
+			t.Errorf("%d steps for a viewer who comes later", again)
+		}
+		time.Sleep(2 * time.Minute) // otherwise a goroutine is left
+	})
+}
+
+// A page on a majority of servers, and one without a walk.
+func TestQuorumAndLookups(t *testing.T) {
+	var masters []*redis.Client
+	for range 3 {
+		rdb := redis.NewClient(locktest.NewServer(t).Options())
+		t.Cleanup(func() { _ = rdb.Close() })
+		masters = append(masters, rdb)
+	}
+	locks, err := lockcore.NewQuorum(masters, lockcore.Options{Terms: lockcore.Terms{Lease: time.Second}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locks.Close(context.Background()) //nolint:errcheck // it holds nothing
+	le, err := locks.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer le.Release(t.Context()) //nolint:errcheck // it may be revoked
+	for pace, inList := range map[time.Duration]bool{0: true, -1: false} {
+		p := &page{T: t, locks: locks, h: inspect.New(locks, inspect.Options{Pace: pace, Allow: func(*http.Request) error { return nil }})}
+		if text := p.get(http.StatusOK, "/"); strings.Contains(text, "kind=exclusive\">k</a>") && !inList {
+			t.Errorf("pace %v: %s", pace, text)
+		}
+		contains(t, p.get(http.StatusOK, "/find?q=k"), "is held by")
+		contains(t, p.get(http.StatusOK, "/api/key?kind=exclusive&key=k"), `"state": "held"`)
+		p.act(http.StatusSeeOther, "pause", "kind=exclusive&key=k", "reason", "r")
+		p.act(http.StatusSeeOther, "end-pause", "kind=exclusive&key=k")
+		contains(t, p.act(http.StatusConflict, "limit", "kind=exclusive&key=k", "reason", "r", "n", "1").Body.String(), "use one Redis")
+	}
+}
+
+// silent keeps go-redis from logging that it has no connection.
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
+
+// While Redis is away, the page says so.
+func TestRedisAway(t *testing.T) {
+	redis.SetLogger(silent{})
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: l.Addr().String(), MaxRetries: -1})
+	defer rdb.Close()
+	locks, err := lockcore.New(rdb, lockcore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locks.Close(context.Background()) //nolint:errcheck // it holds nothing
+	p := &page{T: t, locks: locks, h: inspect.New(locks, inspect.Options{})}
+	for !strings.Contains(p.get(http.StatusOK, "/"), `class="problem"`) { // the walk fails after a second
+		time.Sleep(100 * time.Millisecond)
+	}
+	contains(t, p.get(http.StatusServiceUnavailable, "/key?kind=exclusive&key=k"), "unavailable")
+	p.get(http.StatusServiceUnavailable, "/api/key?kind=exclusive&key=k")
+	p.get(http.StatusServiceUnavailable, "/find?q=k")
+}

@@ -1,0 +1,22 @@
+package operator
+
+import (
+	"context"
+
+	"github.com/holdfast-go/holdfast/event"
+	"github.com/holdfast-go/holdfast/internal/access"
+	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/errtext"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// Wake asks the process that parked a task of a key most recently to wake the first one. It returns how
+// many processes received that.
+func Wake(ctx context.Context, l *lockcore.Locker, kind event.Kind, key string) (received int, err error) {
+	b := access.Of(l).Backend
+	stored := b.Key(backend.Kind(kind), key)
+	if received, err = b.CallParkingLocker(ctx, &stored); err != nil {
+		return 0, errtext.Wrap(lockcore.ErrUnavailable, err)
+	}
+	return received, nil
+}

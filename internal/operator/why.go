@@ -1,0 +1,253 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/holdfast-go/holdfast/doctor"
+	"github.com/holdfast-go/holdfast/event"
+	"github.com/holdfast-go/holdfast/lockcore"
+)
+
+// Task is what a queue knows of a task.
+type Task struct {
+	ID       string    `json:"id"`
+	Queue    string    `json:"queue"`
+	Type     string    `json:"type"`
+	State    string    `json:"state"`    // as the queue names it: active, pending, scheduled, retry, archived, completed
+	Orphaned bool      `json:"orphaned"` // active, and its worker has died
+	Retried  int       `json:"retried"`
+	MaxRetry int       `json:"max_retry"`
+	Next     time.Time `json:"next,omitzero"` // when it comes back; zero: no time
+	LastErr  string    `json:"last_error,omitempty"`
+}
+
+// Explanation says why something waits.
+type Explanation struct {
+	AsOf    time.Time `json:"as_of"`
+	Subject string    `json:"subject"` // a task ID or a key
+	Tasks   []Task    `json:"tasks"`   // with that ID, in each queue
+	Keys    []Key     `json:"-"`       // that it waits for, or has
+	Holds   bool      `json:"holds"`   // the task has the keys
+	Answer  string    `json:"answer"`
+}
+
+// Why explains why a task or the calls of a key wait. tasks finds the tasks with an ID in all queues; nil:
+// there are none. holds finds the keys that a task has. A subject that is neither is explained too.
+func Why(ctx context.Context, l *lockcore.Locker, subject string, tasks func(context.Context, string) ([]Task, error), holds func(task string) []Key) (Explanation, error) {
+	e := Explanation{AsOf: time.Now(), Subject: subject, Tasks: []Task{}}
+	if tasks != nil {
+		found, err := tasks(ctx, subject)
+		if err != nil {
+			return e, err
+		}
+		e.Tasks = append(e.Tasks, found...)
+	}
+	name := subject
+	for _, t := range e.Tasks {
+		if name = KeyIn(t.LastErr); t.State == "active" {
+			if e.Keys = holds(subject); len(e.Keys) > 0 {
+				e.Holds = true
+				e.Answer = e.Text()
+				return e, nil
+			}
+		}
+	}
+	if name != "" {
+		for _, kind := range []event.Kind{event.KindExclusive, event.KindOnce} {
+			k, err := Inspect(ctx, l, kind, name, false)
+			if err != nil {
+				return e, err
+			}
+			if k.Known() {
+				e.Keys = append(e.Keys, k)
+			}
+		}
+	}
+	e.Answer = e.Text()
+	return e, nil
+}
+
+// Known reports whether anything is known of a key: it is not free, or something waits for it.
+func (k *Key) Known() bool {
+	return k.State != lockcore.StateFree || k.NotReleased || k.Token != 0 || k.Queue > 0 || k.Parked > 0 || k.Restriction.For > 0
+}
+
+// errorKey finds a key in the error of a call that found it busy, abandoned or done, or of a parked task.
+var errorKey = regexp.MustCompile(`(?:parked on key |lockcore: )("(?:[^"\\]|\\.)*")`)
+
+// JSON returns the form of -json and of the page.
+func (e *Explanation) JSON() any {
+	answer := struct {
+		Explanation
+		Keys []Holding `json:"keys"`
+	}{*e, []Holding{}}
+	for i := range e.Keys {
+		answer.Keys = append(answer.Keys, e.Keys[i].JSON())
+	}
+	return answer
+}
+
+// KeyIn returns the key that the error of a task names, or "".
+func KeyIn(text string) string {
+	if m := errorKey.FindStringSubmatch(text); m != nil {
+		if key, err := strconv.Unquote(m[1]); err == nil {
+			return key
+		}
+	}
+	return ""
+}
+
+// HeldBy returns the keys whose holder has a task with this ID.
+func HeldBy(ctx context.Context, l *lockcore.Locker, task string) (keys []Key, err error) {
+	for e, err := range doctor.List(ctx, l, doctor.ListOptions{}) {
+		if err != nil {
+			return keys, err
+		}
+		if k := (Key{Entry: e}); k.HasTask(task) {
+			keys = append(keys, k)
+		}
+	}
+	return keys, nil
+}
+
+// HasTask reports whether a task with this ID has the key, alone or shared.
+func (k *Key) HasTask(task string) bool {
+	switch k.State { //nolint:exhaustive // in the others no handler runs
+	case lockcore.StateHeld:
+		return k.Holder.Task == task
+	case lockcore.StateShared:
+		for i := range k.Shares {
+			if k.Shares[i].Holder.Task == task && !k.Shares[i].Cooling {
+				return true
+			}
+		}
+		return k.Holder.Task == task
+	}
+	return false
+}
+
+// Text is the answer in sentences.
+func (e *Explanation) Text() string {
+	var says []string
+	for _, t := range e.Tasks {
+		says = append(says, t.text(e))
+	}
+	for i := range e.Keys {
+		says = append(says, e.Keys[i].Explain())
+	}
+	switch {
+	case len(e.Tasks) == 0 && len(e.Keys) == 0:
+		says = append(says, OneLine(e.Subject)+" is free, and no task has that ID. Is that the right key, prefix and server?")
+	case len(e.Keys) == 0 && e.waits():
+		says = append(says, "Its last error names no key, or that key is free now.")
+	}
+	return strings.Join(says, " ")
+}
+
+// waits reports whether one of the tasks waits for a key, as far as its queue knows.
+func (e *Explanation) waits() bool {
+	for _, t := range e.Tasks {
+		if t.State == "retry" || t.State == "scheduled" || t.State == "active" {
+			return true
+		}
+	}
+	return false
+}
+
+func (t *Task) text(e *Explanation) string {
+	in := fmt.Sprintf("Task %s of queue %s ", OneLine(t.ID), OneLine(t.Queue))
+	next := "."
+	if !t.Next.IsZero() {
+		next = fmt.Sprintf(", at %s (in %s).", t.Next.Format(time.TimeOnly), Age(time.Until(t.Next)))
+	}
+	switch t.State {
+	case "active":
+		switch {
+		case t.Orphaned:
+			return in + "was in a worker that has died. The queue runs it again, usually within a minute."
+		case e.Holds:
+			return in + "runs, and has its key."
+		}
+		return in + "is in a worker, and has no key: it runs without one, or waits for one there."
+	case "pending":
+		return in + "waits for a worker."
+	case "scheduled":
+		return in + "is scheduled" + next
+	case "retry":
+		if strings.Contains(t.LastErr, "parked on key ") {
+			return in + "is parked: it comes back when its key is free, or" + strings.TrimPrefix(next, ",")
+		}
+		return in + fmt.Sprintf("failed or found its key busy (retry %d of %d), and comes back", t.Retried, t.MaxRetry) + next
+	case "archived":
+		return in + "was given up by its queue. Last error: " + OneLine(t.LastErr) + "."
+	case "completed":
+		return in + "is completed."
+	}
+	return in + "is " + OneLine(t.State) + "."
+}
+
+// Explain says what the calls of a key wait for, when that ends at the earliest, and what an operator can do.
+func (k *Key) Explain() string {
+	key, left := OneLine(k.Key), Age(k.Remaining)
+	once := ""
+	if k.Kind == event.KindOnce {
+		once = " -once"
+	}
+	var says []string
+	say := func(format string, args ...any) { says = append(says, fmt.Sprintf(format, args...)) }
+	switch k.State {
+	case lockcore.StateHeld, lockcore.StateShared:
+		if k.State == lockcore.StateShared {
+			say("%s is %s; its last share was granted to %s.", key, k.StateText(), Holder(k.Holder))
+		} else {
+			say("%s is held by %s for %s.", key, Holder(k.Holder), Age(k.HeldFor))
+		}
+		silent := k.Lease - k.Remaining
+		switch {
+		case k.Revoked:
+			say("It was revoked: it is free when the handler has returned, or in %s.", left)
+		case k.State == lockcore.StateShared:
+			say("A share is free when one of its handlers returns; the last lease ends in %s unless it is renewed.", left)
+		case k.Fixed:
+			say("Its lease is not renewed: it is free when the handler has returned, or in %s.", left)
+		case silent > k.Lease/2:
+			say("Its lease was not renewed for %s: its process has died or lost its connection. It is free in %s at the latest (sooner: holdfast clear -force%s).", Age(silent), left, once)
+		default:
+			say("Its process lives: the lease was renewed %s ago. It is free when the handler has returned (to end it: holdfast revoke%s).", Age(max(silent, 1)), once)
+		}
+	case lockcore.StateReserved:
+		say("%s is reserved for the next process for %s.", key, left)
+	case lockcore.StateCooling:
+		if k.PauseLeft <= 0 {
+			say("%s is free in %s, at the end of its MinHold.", key, left)
+		}
+	case lockcore.StateDone:
+		say("%s is %s. Calls get its record for another %s.", key, k.StateText(), Age(k.KeepLeft))
+	case lockcore.StateAbandoned:
+		say("%s was abandoned by %s: run %d began %s ago, and its outcome is unknown. Calls that may run at most once are refused. When you know what it did: holdfast clear -once.", key, Holder(k.Holder), k.Attempt, Age(k.HeldFor))
+	case lockcore.StateFree:
+		say("%s is free.", key)
+	}
+	if k.PauseLeft > 0 {
+		say("%s is paused: no call begins for %s (%s; to end it: holdfast pause -end).", key, Age(k.PauseLeft), OneLine(k.PauseReason))
+	}
+	if r := k.Restriction; r.For > 0 {
+		say("It is restricted to %s for %s (%s; to end it: holdfast limit -end).", Bounds(r), Age(r.For), OneLine(r.Reason))
+	}
+	if k.Queue > 0 {
+		say("Processes that wait for it: %d.", k.Queue)
+	}
+	if k.Parked > 0 {
+		wake := ""
+		if k.State == lockcore.StateFree {
+			wake = " Nothing runs, so wake one: holdfast wake" + once + "."
+		}
+		say("Parked tasks: %d, the oldest for %s.%s", k.Parked, Age(k.ParkedFor), wake)
+	}
+	return strings.Join(says, " ")
+}
