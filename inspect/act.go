@@ -35,7 +35,7 @@ type field struct{ Name, Label, Preset, Hint string }
 // confirmation is a form.
 type confirmation struct {
 	Verb, Label string
-	Text        []string // paragraphs
+	Text        string
 	Fields      []field
 	Values      map[string]string
 	Hidden      map[string]string
@@ -247,7 +247,7 @@ func (h *handler) form(w http.ResponseWriter, r *http.Request, status int, name 
 		text = "The data of the key cannot be read. A run of the key may be under way, or have had its effect, so check that first. Clearing deletes its record."
 		c.Hidden["seen"] = unreadable
 	}
-	c.Text = strings.Split(strings.TrimSpace(text), "\n")
+	c.Text = strings.ReplaceAll(strings.TrimSpace(text), "\n", " ")
 	for _, f := range v.fields {
 		if c.Values[f.Name] = f.Preset; r.Method == http.MethodPost {
 			c.Values[f.Name] = r.PostFormValue(f.Name)
