@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/doctor"
 	"github.com/holdfast-go/holdfast/event"
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/operator"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -24,14 +25,15 @@ const (
 )
 
 // walker knows the keys that are not free. It works only while someone looks: viewer starts it, and it
-// ends a minute after the last call of viewer.
+// ends a minute after the last call of viewer, or when the Locker is closed.
 //
 // Two goroutines work. walk reads all keys, one walk after the other. live inspects the keys that are held
 // longest, each second, and publishes a snapshot. Both write known under mu. live decides under mu that no
 // one looks, and stops both, so a viewer either prevents that or starts them again.
 type walker struct {
-	locks *lockcore.Locker
-	pace  time.Duration // negative: no walk
+	locks   *lockcore.Locker
+	closing <-chan struct{} // of locks
+	pace    time.Duration   // negative: no walk
 
 	mu      sync.Mutex
 	running bool
@@ -62,7 +64,7 @@ type snapshot struct {
 }
 
 func newWalker(l *lockcore.Locker, pace time.Duration) *walker {
-	return &walker{locks: l, pace: pace, known: map[named]*seen{}}
+	return &walker{locks: l, closing: access.Of(l).Closing, pace: pace, known: map[named]*seen{}}
 }
 
 // viewer returns the latest snapshot, and waits for the first one.
@@ -174,25 +176,27 @@ func (w *walker) add(ctx context.Context, n int, e doctor.Entry) error {
 // live inspects the keys that are held longest each second, and publishes them with the others. It ends
 // a minute after the last viewer.
 func (w *walker) live(ctx context.Context, stop context.CancelFunc, ready chan struct{}) {
-	for first := true; ; first = false {
-		if first {
-			time.Sleep(50 * time.Millisecond) // so that the first snapshot of a small keyspace has its keys
+	pause := 50 * time.Millisecond // so that the first snapshot of a small keyspace has its keys
+	for closing := false; ; pause = liveEvery {
+		select {
+		case <-time.After(pause):
+		case <-w.closing:
+			closing = true
 		}
 		err := w.refresh(ctx)
 		w.mu.Lock()
-		w.publish(err)
-		if time.Since(w.looked) > idle {
+		if w.publish(err); ready != nil {
+			close(ready)
+			ready = nil
+		}
+		if closing || time.Since(w.looked) > idle {
 			stop()
-			w.running, w.shot = false, snapshot{}
+			w.running, w.shot.walks = false, 0
 			clear(w.known)
 			w.mu.Unlock()
 			return
 		}
 		w.mu.Unlock()
-		if first {
-			close(ready)
-		}
-		time.Sleep(liveEvery)
 	}
 }
 

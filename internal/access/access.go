@@ -42,6 +42,8 @@ type Locker struct {
 	Replace func(ctx context.Context, key string, before int64) error
 	// Holding returns the status of a key as a lockcore.Holding, without its record.
 	Holding func(*backend.Status) any
+	// Closing is closed when Close begins.
+	Closing <-chan struct{}
 	// NoRecords is the error of each Claim if the backend has no once keys, and NoTriggers that of
 	// each Order if it orders no triggers.
 	NoRecords, NoTriggers error
