@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -85,6 +86,31 @@ func TestRevoke(t *testing.T) {
 	}
 	b.do(chromedp.Navigate(s.url + "stuck"))
 	b.shows("revoked, and its handler still runs")
+}
+
+// From the click to the handler's cause: the log has the median of 20.
+func TestRevokeTime(t *testing.T) {
+	b, s := open(t), serve(t, inspect.Options{Allow: everyone})
+	s.hold(t, "first", "kept", lockcore.Terms{})
+	var held []*lockcore.Lease
+	for i := range 20 {
+		held = append(held, s.hold(t, "job", fmt.Sprint("account:", i), lockcore.Terms{}))
+	}
+	time.Sleep(1200 * time.Millisecond) // a revocation cancels no lease that is younger than a second
+	var took []time.Duration
+	for _, le := range held {
+		b.do(chromedp.Navigate(s.url+"revoke?kind=exclusive&key="+le.Key()), chromedp.WaitVisible(chromedp.CSS("#confirm")))
+		clicked, ended := time.Now(), make(chan time.Time, 1)
+		go func() { <-le.Context().Done(); ended <- time.Now() }() // ends with the hold
+		eval[any](b, `(document.getElementById("confirm").click(), null)`)
+		took = append(took, (<-ended).Sub(clicked))
+		if err := context.Cause(le.Context()); !errors.Is(err, lockcore.ErrRevoked) {
+			t.Errorf("the cause is %v", err)
+		}
+		b.shows("Revoke: done.")
+	}
+	slices.Sort(took)
+	t.Logf("from the click to the handler's cause: median %v, of %d", took[len(took)/2], len(took))
 }
 
 // The form of another site is refused, and the key stays as it is.
