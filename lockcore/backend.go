@@ -12,7 +12,7 @@ func init() { // see access.Of
 	access.Of = func(locks any) access.Locker {
 		l, _ := locks.(*Locker)
 		return access.Locker{
-			Backend: l.backend, Report: l.report, Subscribe: l.subscription.startFor, HandleParked: l.handleParked, Interim: l.interim,
+			Backend: l.backend, ID: l.id, Report: l.report, Subscribe: l.subscription.startFor, HandleParked: l.handleParked, Interim: l.interim,
 			Order: l.order, Replace: l.replace, Holding: func(s *backend.Status) any { return holdingOf(s) }, Closing: l.closing, NoRecords: noRecords(l.backend), NoTriggers: noTriggers(l.backend),
 		}
 	}

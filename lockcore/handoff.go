@@ -58,6 +58,7 @@ func (h *hold) releaseAndAcquire(ctx context.Context, next *call) (stale bool, e
 	}()
 	req.clearSignals()
 	r, again := g.releaseRequest(outcome{}), req.acquireRequest(next)
+	req.addWaits(next, &again)
 	r.Next, sent = &again, true
 	reply, err := l.backend.Release(ctx, r)
 	req.recordSend(reply.Next.Repeated, err)

@@ -74,6 +74,14 @@ type Holding struct {
 	// Shares are the shares of a shared key that end first, at most 100.
 	Shares []Share
 
+	// WaitingCalls is the number of calls that wait in the processes of Queue, and OldestWait is for how
+	// long the oldest of them has waited. A process says both once a call has waited for a second, and
+	// then every 10 s or so; they are up to 15 s old. Until then it counts as one call and no time, and
+	// so does each process after the first 100. Calls that wait behind a hold of their own process do
+	// not count.
+	WaitingCalls int
+	OldestWait   time.Duration
+
 	// Parked is the number of tasks that wait for the key outside of their workers.
 	Parked    int
 	ParkedFor time.Duration // since the oldest of these was parked for the first time
@@ -124,7 +132,7 @@ func holdingOf(s *backend.Status) Holding {
 		State: State(s.State), Holder: holderOf(s.Locker, s.Holder), GrantedAt: s.GrantedAt, HeldFor: s.HeldFor, Remaining: s.Remaining, Token: s.Token, Attempt: s.Attempt,
 		Lease: s.Lease, Fixed: fixed(s),
 		KeepLeft: s.KeepLeft, Queue: s.Queue, Revoked: s.Revoked, PauseLeft: s.PauseLeft, PauseReason: s.Paused, Restriction: restrictionOf(s.Restriction), NotReleased: s.Died, Parked: s.Parked, ParkedFor: s.ParkedFor, OldestParked: s.OldestParked,
-		Weights: s.Weights,
+		Weights: s.Weights, WaitingCalls: s.Waits.Calls, OldestWait: s.Waits.Oldest,
 	}
 	for _, b := range s.Shares {
 		h.Shares = append(h.Shares, Share{

@@ -53,6 +53,8 @@ type keyQueue struct {
 	overdue     int           // number of overdue calls in the list
 	grant       *grant        // of this process, nil if it does not have the key; during a hand-off no hold runs under it
 	*lastReply
+
+	said map[int]time.Time // when a busy request has said how many calls wait, by its home
 }
 
 // turn is what a waiting call receives. It is the leadership with the key, the leadership with a
@@ -178,6 +180,26 @@ func (q *keyQueue) waitingLocked() int {
 		return q.queuedLocked() + 1
 	}
 	return q.queuedLocked()
+}
+
+const (
+	waitsAfter = time.Second      // how long a call waits before its process says how many of its calls wait
+	waitsEvery = 10 * time.Second // how long a process then says nothing; with waitCap less than backend.WaitsTTL
+)
+
+// waits returns what a request for c says of the calls of this process that wait. Each home needs it, see
+// backend.AcquireRequest.
+func (q *keyQueue) waits(c *call, home int) (w backend.Waits) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now, oldest := time.Now(), c.start
+	if q.first != nil && q.first.start.Before(oldest) {
+		oldest = q.first.start
+	}
+	if waited := now.Sub(oldest); waited >= waitsAfter && now.Sub(q.said[home]) >= waitsEvery { //planted:waits-said-rarely
+		w = backend.Waits{Calls: max(q.waitingLocked(), 1), Oldest: waited}
+	}
+	return w
 }
 
 // crowdedLocked reports whether MaxWaiting leaves no place for c. Until the holder is known,

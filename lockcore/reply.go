@@ -39,6 +39,12 @@ func (q *keyQueue) recordReply(req *request, sent time.Time, v acquired, err err
 		if q.busy != nil && b.kept() && !b.Exact && b.PauseReason == "" && b.Remaining <= backend.ReserveTime {
 			b.Holder = q.busy.Holder // the key is reserved, not cooling: the error names the last holder
 		}
+		if req.saysWaits && b.Remaining > 0 { // otherwise a release that came too late did not queue the request
+			if q.said == nil {
+				q.said = map[int]time.Time{}
+			}
+			q.said[req.home] = sent
+		}
 		first := q.busy == nil
 		q.lastReply = &lastReply{busy: b, rate: req.caller.limit.Rate, fingerprint: v.fingerprint, interim: v.interim, sent: sent, received: time.Now(), leaderSignal: req.localSignal}
 		if first && b.Exact { // later calls learn it in enqueue

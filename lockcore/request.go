@@ -41,6 +41,7 @@ type request struct {
 	caller        *call         // the call that sent it last
 	home          int           // see backend.AcquireRequest
 	queued        bool          // it is in the remote queue
+	saysWaits     bool          // its last send said how many calls of this process wait
 	repeated      bool          // sent more than once, or got no reply
 	unresolved    bool          // no reply since the last send, or granted without a run
 	callerChanged bool          // Redis may have the holder text of an earlier caller
@@ -100,7 +101,11 @@ func (req *request) acceptLocalSignals() {
 // send sends the request on behalf of c.
 func (req *request) send(c *call) (backend.AcquireReply, error) {
 	req.clearSignals() //planted:hints-cleared
-	reply, err := req.l.backend.Acquire(c.ctx, req.acquireRequest(c))
+	r := req.acquireRequest(c)
+	if req.saysWaits = false; c.contended { // most calls do not wait
+		req.addWaits(c, &r)
+	}
+	reply, err := req.l.backend.Acquire(c.ctx, r)
 	req.recordSend(reply.Repeated, err) //planted:reply-noted
 	return reply, err
 }
@@ -111,6 +116,12 @@ func (req *request) acquireRequest(c *call) backend.AcquireRequest {
 		Fingerprint: c.fingerprint, AtMostOnce: c.atMostOnce, Queue: req.remoteSignal != nil, First: !req.mayExist(), Timeout: c.replyTimeout(),
 		Share: c.limit.share(), Calls: req.queue.calls(c), Home: req.home,
 	}
+}
+
+// addWaits adds to r what it says of the calls of this process that wait.
+func (req *request) addWaits(c *call, r *backend.AcquireRequest) {
+	r.Waits = req.queue.waits(c, req.home)
+	req.saysWaits = r.Queue && r.Waits.Calls > 0
 }
 
 // replyTimeout is how long c waits for one reply.
@@ -291,7 +302,7 @@ func (req *request) accept(c *call, r *backend.AcquireReply) acquired {
 		return acquired{}
 	case backend.OutcomeBusy:
 		if r.Withdraw {
-			req.home = r.Home
+			req.home, req.saysWaits = r.Home, false // it may not have been in the queue
 			req.reissue()
 		}
 	}

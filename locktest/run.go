@@ -142,8 +142,9 @@ type suite struct {
 	short   bool
 	end     time.Time
 
-	mu   sync.Mutex
-	used map[storedKeys]struct{}
+	mu      sync.Mutex
+	used    map[storedKeys]struct{}
+	lockers []string // ids of the Lockers
 }
 
 func newSuite(o lockcore.Options, short bool, servers ...redis.UniversalClient) *suite {
@@ -215,15 +216,22 @@ func (s *suite) stored(key string) (names [2]storedKeys) {
 // These commands are scripts, because the user may have no rights but those that the scripts of a
 // Locker need.
 const (
-	deleteKeys = `return redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])`
+	deleteKeys = `return redis.call('DEL', unpack(KEYS))`
 	keyTTLs    = `return {redis.call('PTTL', KEYS[1]), redis.call('PTTL', KEYS[2]), redis.call('PTTL', KEYS[3])}`
 )
 
-// forget deletes keys without the knowledge of the Lockers.
+// forget deletes keys, and how many calls of each Locker wait for them, without the knowledge of the
+// Lockers.
 func (s *suite) forget(ctx context.Context, keys storedKeys) error {
+	s.mu.Lock()
+	names := keys[:]
+	for _, id := range s.lockers {
+		names = append(names, keys[1]+":"+id)
+	}
+	s.mu.Unlock()
 	var errs []error
 	for _, rdb := range s.servers {
-		errs = append(errs, rdb.Eval(ctx, deleteKeys, keys[:]).Err())
+		errs = append(errs, rdb.Eval(ctx, deleteKeys, names).Err())
 	}
 	return errors.Join(errs...)
 }

@@ -43,6 +43,9 @@ func (t *trial) lockerOn(servers []redis.UniversalClient, masters []*redis.Clien
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.mu.Lock()
+	t.lockers = append(t.lockers, access.Of(locks).ID)
+	t.mu.Unlock()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*shortLease)
 		defer cancel()

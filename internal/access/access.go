@@ -23,6 +23,7 @@ var Of func(locks any) Locker
 // Locker is the hidden part of a lockcore.Locker.
 type Locker struct {
 	Backend backend.Backend
+	ID      string // as in event.Holder.Locker
 	// Report passes an event.Event to the Observer, if there is one. A panic of the Observer
 	// reaches the caller.
 	Report func(ctx context.Context, event any)

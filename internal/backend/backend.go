@@ -22,6 +22,8 @@ const (
 	ReserveTime = 500 * time.Millisecond
 	// QueueTTL is how long the remote queue of a key outlives its last request.
 	QueueTTL = time.Minute
+	// WaitsTTL is how long a key remembers the Waits of a process.
+	WaitsTTL = 15 * time.Second
 	// FreeTTL is how long a free key remembers its last token. It does so after Clear, and after
 	// the release of an exclusive key whose token the clock may not have passed.
 	FreeTTL = time.Minute
@@ -249,6 +251,14 @@ type AcquireRequest struct {
 	Calls       int           // of a Throttled share: how many calls of this process wait with the same share, at least 1
 	Floor       int64         // the least token of the grant, not for a share; 0: no bound. With a floor no grant is Plain
 	Home        int           // Home of the reply with Withdraw before; 0: none
+	Waits       Waits         // of this process, if Queue is set
+}
+
+// Waits is what a process says of its calls that wait for a key. It counts until the process says it
+// again, for WaitsTTL, and while a request of the process is in the remote queue.
+type Waits struct {
+	Calls  int           // 0: the process says nothing
+	Oldest time.Duration // for how long the oldest of them has waited
 }
 
 // Outcome is the result of an AcquireRequest.
@@ -413,6 +423,7 @@ type Status struct {
 	Attempt   int           // number of runs of a once key
 	KeepLeft  time.Duration // done, abandoned: rest of the retention
 	Queue     int           // number of processes in the remote queue
+	Waits     Waits         // of all these processes; one that has said nothing counts as one call, and so does each after the first MaxWaits
 	Revoked   bool
 	PauseLeft time.Duration // of a pause; 0: the key is not paused
 	Paused    string        // its reason
@@ -446,6 +457,9 @@ func (r Restriction) LimitOf(s Share) int {
 	}
 	return min(s.Limit, max(r.Limit, s.Weight)) //planted:rules-restricted-limit
 }
+
+// MaxWaits is the maximum number of processes whose Waits Inspect reads.
+const MaxWaits = 100
 
 // MaxShares is the maximum number of shares that Inspect returns.
 const MaxShares = 100

@@ -4,6 +4,16 @@ package main
 func waits() []mistake {
 	return []mistake{
 		{
+			name: "waits-said-always", what: "A process says with each request how many of its calls wait.",
+			edits: []edit{{"waits-said-rarely", operandAlways(1)}},
+			pkg:   "lockcore", test: "TestWaitingCalls",
+		},
+		{
+			name: "waits-of-one-process", what: "By inspect.lua, each process in the queue has one call that waits.",
+			edits: []edit{{"waits-of-processes", skip()}},
+			pkg:   "internal/backend/memory", test: "TestDifferentialFixed",
+		},
+		{
 			name: "group-takes-all", what: "A call that has ended before its group is sent is sent with it.",
 			edits: []edit{{"leaves-the-group", never()}},
 			pkg:   "internal/backend/redis", test: "TestGroupShortCall",

@@ -33,6 +33,31 @@ func queues() []rule {
 			s.b.acquire(backend.OutcomeGranted, r)
 			s.check(s.inspect(&s.job).Queue == 0, "the request is still in the queue")
 		}),
+		fast("the calls that wait are those that the processes have said", func(s *scene) {
+			s.a.hold(&s.job)
+			first := s.b.wait(&s.job, says(5, 4*time.Second))
+			s.c.wait(&s.job)
+			s.waits(&s.job, 6, 4*time.Second)
+			first.Waits = backend.Waits{Calls: 2, Oldest: 2 * time.Minute}
+			s.b.acquire(backend.OutcomeBusy, first)
+			s.c.acquire(backend.OutcomeBusy, request(&s.job, says(9, time.Hour))) // does not enter the queue
+			s.waits(&s.job, 3, 2*time.Minute)
+			s.b.withdraw(first, false, func(st backend.Status) bool { return st.Queue == 1 })
+			s.waits(&s.job, 1, 0)
+			s.b.wait(&s.job)
+			s.waits(&s.job, 3, 2*time.Minute)
+		}),
+		slow("what a process has said of its calls is forgotten", func(s *scene) {
+			s.a.hold(&s.job, func(r *backend.AcquireRequest) { r.Lease = time.Hour })
+			s.b.wait(&s.job, says(5, 4*time.Second))
+			time.Sleep(10 * time.Second)
+			s.c.wait(&s.job, says(7, time.Second))
+			s.waits(&s.job, 12, 14*time.Second)
+			time.Sleep(backend.WaitsTTL - 9*time.Second)
+			s.waits(&s.job, 8, 7*time.Second)
+			time.Sleep(10 * time.Second)
+			s.waits(&s.job, 2, 0)
+		}),
 		slow("a queue ends a minute after its last request", func(s *scene) {
 			s.a.hold(&s.job, func(r *backend.AcquireRequest) { r.Lease = time.Hour })
 			s.b.wait(&s.job)
@@ -43,6 +68,20 @@ func queues() []rule {
 			time.Sleep(21 * time.Second)
 			s.check(s.inspect(&s.job).Queue == 0, "the queue has not ended")
 		}),
+	}
+}
+
+// says makes a request say how many calls of its process wait.
+func says(calls int, oldest time.Duration) func(*backend.AcquireRequest) {
+	return func(r *backend.AcquireRequest) { r.Waits = backend.Waits{Calls: calls, Oldest: oldest} }
+}
+
+// waits checks how many calls wait for a key, and that the oldest has waited for oldest or a little longer.
+func (s *scene) waits(k *backend.Key, calls int, oldest time.Duration) {
+	s.Helper()
+	w := s.inspect(k).Waits
+	if more := w.Oldest - oldest; w.Calls != calls || more < 0 || more > 10*time.Second || oldest == 0 && more > 0 {
+		s.Errorf("%+v wait, want %d calls, the oldest for %v", w, calls, oldest)
 	}
 }
 

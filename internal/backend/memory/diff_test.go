@@ -88,8 +88,8 @@ func compare(t *testing.T, seed uint64, s scripted, tm timing) *compared {
 	}
 	c.lastID = c.id()
 	space.Control(func() int64 { return c.now }, func() string { return c.lastID })
-	for i := range 4 {
-		l := &locker{id: fmt.Sprintf("L%025d", i)}
+	for i := range lockers {
+		l := &locker{id: lockerID(i)}
 		if l.Backend, err = memory.New(memory.Options{Options: backend.Options{Locker: l.id}, Space: space}); err != nil {
 			t.Fatal(err)
 		}
@@ -202,6 +202,9 @@ func (c *compared) newRequest(key, by int) sentRequest {
 	}
 	if a.Share.Alone() && c.made%8 == 0 {
 		a.Floor = c.now + int64(c.made%3000)
+	}
+	if c.made%3 == 0 {
+		a.Waits = backend.Waits{Calls: 1 + c.made%7, Oldest: time.Duration(c.made%5000) * time.Millisecond}
 	}
 	if c.keys[key].Kind == backend.KindOnce {
 		a.AtMostOnce = c.chance(25)
@@ -778,6 +781,8 @@ func (c *compared) compareStored(k backend.Key, want memory.Stored) {
 		c.differ("shares of %s: memory %v for %d, server %v for %d", k.Name, got.Shares, got.SharesTTL, want.Shares, want.SharesTTL)
 	case !maps.Equal(got.Flow, want.Flow) || !c.near(got.FlowTTL, want.FlowTTL):
 		c.differ("rate of %s: memory %v for %d, server %v for %d", k.Name, got.Flow, got.FlowTTL, want.Flow, want.FlowTTL)
+	case !maps.Equal(got.Waits, want.Waits) || !maps.EqualFunc(got.WaitsTTL, want.WaitsTTL, c.near):
+		c.differ("waiting calls of %s: memory %v for %v, server %v for %v", k.Name, got.Waits, got.WaitsTTL, want.Waits, want.WaitsTTL)
 	case !slices.Equal(got.Queue, want.Queue):
 		c.differ("queue of %s: memory %v, server %v", k.Name, got.Queue, want.Queue)
 	case !c.near(got.TTL, want.TTL) || !c.near(got.QueueTTL, want.QueueTTL):

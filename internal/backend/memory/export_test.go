@@ -62,6 +62,9 @@ type Stored struct {
 	Queue         []string
 	TTL, QueueTTL int64 // in µs; 0: none
 
+	Waits    map[string]string // what the lockers have said of their calls, as in Redis
+	WaitsTTL map[string]int64  // in µs
+
 	Flow    map[string]string // fields of the hash of its rate
 	FlowTTL int64             // in µs; 0: none
 
@@ -152,6 +155,10 @@ func (s *Space) Look(stored string) Stored {
 	for _, w := range k.Queue {
 		out.Queue = append(out.Queue, w.Locker+w.Share.Text(w.Request))
 	}
+	out.Waits, out.WaitsTTL = map[string]string{}, map[string]int64{}
+	for _, w := range k.Waits {
+		out.Waits[w.Locker], out.WaitsTTL[w.Locker] = fmt.Sprintf("%d %d", w.Calls, w.Since), w.Expires-now
+	}
 	for i, b := range k.Flow.Buckets {
 		if b.Full > 0 {
 			out.Flow["by"[i:i+1]] = fmt.Sprintf("%d %d", b.Full, b.Ahead)
@@ -207,6 +214,10 @@ func (s *Space) Shift(d int64) {
 		}
 		if k.TriggersExpires > 0 {
 			k.TriggersExpires += d
+		}
+		k.Waits = slices.Clone(k.Waits)
+		for i := range k.Waits {
+			k.Waits[i].Expires += d
 		}
 		k.Parked = slices.Clone(k.Parked)
 		for i := range k.Parked {

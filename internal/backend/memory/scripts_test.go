@@ -1,6 +1,7 @@
 package memory_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -46,8 +47,16 @@ func sender(locker string) *wire.Sender {
 	return &wire.Sender{Locker: locker, Channels: channels, Single: true}
 }
 
+const lockers = 4
+
+// lockerID returns the id of locker i.
+func lockerID(i int) string { return fmt.Sprintf("L%025d", i) }
+
 // namesOf returns the names of all data of a key.
 func namesOf(k backend.Key) (names []string) {
+	for i := range lockers {
+		names = append(names, k.Stored[1]+":"+lockerID(i))
+	}
 	for name := wire.Hash; name <= wire.Triggers; name++ {
 		names = append(names, wire.Stored(k.Stored[0], name))
 	}

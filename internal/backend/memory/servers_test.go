@@ -83,6 +83,13 @@ func (s *mini) look(key backend.Key) memory.Stored {
 	st.Woken, st.WokenTTL = s.scores(key.Stored[0] + ":w")
 	st.Shares, st.SharesTTL = s.scores(key.Stored[0] + ":s")
 	st.Triggers, st.TriggersTTL = s.scores(key.Stored[0] + ":t")
+	st.Waits, st.WaitsTTL = map[string]string{}, map[string]int64{}
+	for i := range lockers {
+		name := key.Stored[1] + ":" + lockerID(i)
+		if text, err := s.m.Get(name); err == nil {
+			st.Waits[lockerID(i)], st.WaitsTTL[lockerID(i)] = text, s.m.TTL(name).Microseconds()
+		}
+	}
 	st.Flow, st.FlowTTL = map[string]string{}, s.m.TTL(key.Stored[0]+":f").Microseconds()
 	names, _ = s.m.HKeys(key.Stored[0] + ":f")
 	for _, name := range names {
@@ -227,6 +234,12 @@ func (s *actual) run(now int64, c wire.Command, key backend.Key) (any, memory.St
 	shares, sharesTTL := p.ZRangeWithScores(ctx, key.Stored[0]+":s", 0, -1), p.PTTL(ctx, key.Stored[0]+":s")
 	triggers, triggersTTL := p.ZRangeWithScores(ctx, key.Stored[0]+":t", 0, -1), p.PTTL(ctx, key.Stored[0]+":t")
 	flow, flowTTL := p.HGetAll(ctx, key.Stored[0]+":f"), p.PTTL(ctx, key.Stored[0]+":f")
+	var waits [lockers]*redis.StringCmd
+	var waitsTTL [lockers]*redis.DurationCmd
+	for i := range lockers {
+		name := key.Stored[1] + ":" + lockerID(i)
+		waits[i], waitsTTL[i] = p.Get(ctx, name), p.PTTL(ctx, name)
+	}
 	_, _ = p.Exec(ctx)
 	s.ended(now)
 	v, err := cmd.Result()
@@ -240,6 +253,12 @@ func (s *actual) run(now int64, c wire.Command, key backend.Key) (any, memory.St
 	st.Woken, st.WokenTTL = scores(woken.Val()), max(wokenTTL.Val(), 0).Microseconds()
 	st.Shares, st.SharesTTL = scores(shares.Val()), max(sharesTTL.Val(), 0).Microseconds()
 	st.Triggers, st.TriggersTTL = scores(triggers.Val()), max(triggersTTL.Val(), 0).Microseconds()
+	st.Waits, st.WaitsTTL = map[string]string{}, map[string]int64{}
+	for i := range lockers {
+		if waits[i].Err() == nil {
+			st.Waits[lockerID(i)], st.WaitsTTL[lockerID(i)] = waits[i].Val(), waitsTTL[i].Val().Microseconds()
+		}
+	}
 	st.Flow, st.FlowTTL = flow.Val(), max(flowTTL.Val(), 0).Microseconds()
 	return v, st, errors.Join(err, ttl.Err())
 }

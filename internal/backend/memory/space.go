@@ -19,7 +19,7 @@ const (
 
 	defaultBytes = 64 << 20
 	entryBytes   = 600 // of a key without its texts: the data, and the entries in the map and in the heap
-	waiterBytes  = 120 // of a waiter with two ids
+	waiterBytes  = 120 // of a waiter with two ids, or of the count of a process
 	shareBytes   = 160 // of a share without its texts
 	idBytes      = 48  // of an ended id
 	parkedBytes  = 64  // of a parked entry without its text
@@ -107,7 +107,7 @@ func (s *Space) full(k *backend.Key, more int64) error {
 func (s *Space) put(e *entry, data rules.Key, now rules.Instant) {
 	stored, known := e.of.Stored[0], e.bytes > 0
 	s.bytes -= e.bytes
-	if data.Empty() && data.Flow.Expires == 0 && len(data.Queue) == 0 && len(data.Parked) == 0 && data.TriggersExpires == 0 {
+	if data.Empty() && data.Flow.Expires == 0 && len(data.Queue) == 0 && len(data.Waits) == 0 && len(data.Parked) == 0 && data.TriggersExpires == 0 {
 		if known {
 			delete(s.keys, stored)
 			heap.Remove(&s.due, e.index)
@@ -147,7 +147,7 @@ func size(of *backend.Key, k *rules.Key) int64 {
 	for i := range k.Shares {
 		n += shareBytes + len(k.Shares[i].Holder)
 	}
-	return int64(n + len(k.Record) + idBytes*len(k.Ended) + waiterBytes*len(k.Queue))
+	return int64(n + len(k.Record) + idBytes*len(k.Ended) + waiterBytes*(len(k.Queue)+len(k.Waits)))
 }
 
 // dueHeap orders the entries by due.

@@ -53,9 +53,10 @@ func (b *Backend) Inspect(ctx context.Context, key *backend.Key, record backend.
 // it. A process that waits is in the queue of the home only. A master whose grant came late or was
 // withdrawn may have a greater token than the majority, so the token of a majority comes first.
 func (b *Backend) agreed(all []backend.Status) (s backend.Status) {
-	queue, best := 0, 0
+	queue, best, waits := 0, 0, backend.Waits{}
 	for i := range all {
 		one := &all[i]
+		waits = backend.Waits{Calls: max(waits.Calls, one.Waits.Calls), Oldest: max(waits.Oldest, one.Waits.Oldest)} //planted:quorum-waits-of-home
 		queue = max(queue, one.Queue)
 		same, equal := 0, 0 // masters with this state, and also with this token
 		for k := range all {
@@ -75,7 +76,7 @@ func (b *Backend) agreed(all []backend.Status) (s backend.Status) {
 	if best == 0 {
 		s = backend.Status{State: backend.StateFree}
 	}
-	s.Queue = queue
+	s.Queue, s.Waits = queue, waits
 	return s
 }
 

@@ -11,7 +11,7 @@ import (
 
 // layout is the version of the encoding of a key, and its first byte. Raise it with each change of
 // Key or of the order in which codec.key lists its fields.
-const layout = 4
+const layout = 5
 
 // Encode returns the data of a key as bytes. Equal data has equal bytes.
 func Encode(k Key) []byte {
@@ -99,6 +99,12 @@ func (c *codec) key(k *Key) {
 		c.text(&w.Locker)
 		c.text(&w.Request)
 		c.share(&w.Share)
+	})
+	list(c, &k.Waits, func(w *Waits) {
+		c.text(&w.Locker)
+		c.number(&w.Calls)
+		c.long(&w.Since)
+		c.long(&w.Expires)
 	})
 	list(c, &k.Parked, func(p *ParkedEntry) {
 		c.long(&p.Since)

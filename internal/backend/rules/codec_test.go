@@ -84,10 +84,10 @@ func TestDecodeRefuses(t *testing.T) {
 		{"nothing", "empty", nil},
 		{"another version", "layout version 9", append([]byte{9}, whole[1:]...)},
 		{"more bytes", "no valid end", append(bytes.Clone(whole), 0)},
-		{"an unknown state", "no valid state at byte 2 of 50", append([]byte{4, 12}, make([]byte, 48)...)},
-		{"a longer form of 0", "no valid number at byte 1 of 50", append([]byte{4, 0x80}, make([]byte, 48)...)},
-		{"a flag that is 2", "no valid flag at byte 3 of 50", append([]byte{4, 0, 4}, make([]byte, 47)...)},
-		{"a text of 2^40 bytes", "no valid text", append([]byte{4, 0, 0, 0, 0, 0}, 0x80, 0x80, 0x80, 0x80, 0x80, 0x40)},
+		{"an unknown state", "no valid state at byte 2 of 51", append([]byte{5, 12}, make([]byte, 49)...)},
+		{"a longer form of 0", "no valid number at byte 1 of 51", append([]byte{5, 0x80}, make([]byte, 49)...)},
+		{"a flag that is 2", "no valid flag at byte 3 of 51", append([]byte{5, 0, 4}, make([]byte, 48)...)},
+		{"a text of 2^40 bytes", "no valid text", append([]byte{5, 0, 0, 0, 0, 0}, 0x80, 0x80, 0x80, 0x80, 0x80, 0x40)},
 		{"2^40 ended ids", "no valid number of elements", append(rules.Encode(rules.Key{})[:45], 0x80, 0x80, 0x80, 0x80, 0x80, 0x40)},
 	} {
 		if k, err := rules.Decode(tt.b); err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -103,6 +103,7 @@ var stored = rules.Key{
 	Shares:        []rules.Share{{ID: "s1", Share: backend.Share{Limit: 7, Weight: 6}, Cooling: true, End: 8, Since: 9, Locker: "l1", Holder: "h1"}},
 	SharesExpires: 10, Head: "head", HeadSeen: 11, Expires: 12, QueueExpires: 13, ParkedExpires: 14,
 	Queue: []rules.Waiter{{Since: -15, Locker: "l2", Request: "r2", Share: backend.Share{Limit: 17, Weight: 16, Rate: backend.Rate{N: 20, Burst: 21, Cost: 22, Per: 23}}}},
+	Waits: []rules.Waits{{Locker: "l3", Calls: 42, Since: 43, Expires: 44}},
 	Flow: rules.Flow{Buckets: [2]rules.Bucket{{Full: 24, Ahead: 25}, {Full: 40, Ahead: 41}}, Head: "rated", HeadSeen: 26, Expires: 27, Restriction: rules.Restriction{
 		End: 34, Restriction: backend.Restriction{For: 35, Limit: 36, Rate: backend.Rate{N: 37, Burst: 38, Per: 39}, Reason: "night"},
 	}},
@@ -167,7 +168,7 @@ func useKey(k rules.Key) {
 		for _, share := range []backend.Share{{}, {Limit: 3, Weight: 1}, {Limit: 3, Weight: 1, Rate: rate}, {Rate: rate}} {
 			for _, now := range []int64{1, k.End - 1, k.End + 1} {
 				e := rules.Env{Now: now, Locker: k.Locker, Listeners: func(locker string) int { return len(locker) % 2 }}
-				r := backend.AcquireRequest{Key: of, ID: id, Lease: time.Second, Retention: time.Minute, Queue: true, Share: share}
+				r := backend.AcquireRequest{Key: of, ID: id, Lease: time.Second, Retention: time.Minute, Queue: true, Share: share, Waits: backend.Waits{Calls: 3, Oldest: 4}}
 				rules.Acquire(k, &r, e)
 				rules.Spend(k, rate, e)
 				rules.Pause(k, of, 7, "reason", "operator", e)

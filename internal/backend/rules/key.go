@@ -60,6 +60,7 @@ type Key struct {
 	Expires      Instant  // end of the TTL of all fields above; 0 without data
 	Queue        []Waiter // by arrival
 	QueueExpires Instant  // 0 without waiters
+	Waits        []Waits  // by the time at which they were said
 
 	Parked        []ParkedEntry // by their first parking
 	ParkedExpires Instant       // 0 without entries
@@ -75,6 +76,14 @@ type Waiter struct {
 	Since           Instant
 	Locker, Request string
 	Share           backend.Share
+}
+
+// Waits is what a process has said of its calls that wait. It has its own TTL.
+type Waits struct {
+	Locker  string
+	Calls   int
+	Since   Instant // since when the oldest of them waits
+	Expires Instant
 }
 
 // grant grants the key to r. Any request may take a key that is free or has expired, because the
@@ -135,11 +144,11 @@ func (k *Key) unfold(now Instant) {
 	}
 }
 
-// forget removes the data of the key, but neither its rate, its queue, its parked entries nor its
-// triggers.
+// forget removes the data of the key, but neither its rate, its queue, what processes have said of their
+// calls, its parked entries nor its triggers.
 func (k *Key) forget() {
 	*k = Key{
-		Flow: k.Flow, Queue: k.Queue, QueueExpires: k.QueueExpires, Parked: k.Parked, ParkedExpires: k.ParkedExpires,
+		Flow: k.Flow, Queue: k.Queue, QueueExpires: k.QueueExpires, Waits: k.Waits, Parked: k.Parked, ParkedExpires: k.ParkedExpires,
 		Triggers: k.Triggers, Succeeded: k.Succeeded, Uncovered: k.Uncovered, TriggersExpires: k.TriggersExpires,
 	}
 }
@@ -180,8 +189,8 @@ func (k *Key) recordPart(part backend.RecordPart) []byte {
 	}
 }
 
-// Expire removes data that has expired: all of it, the record alone, the queue, the parked entries,
-// the triggers, or the shares.
+// Expire removes data that has expired: all of it, the record alone, the queue, what processes have said
+// of their calls, the parked entries, the triggers, or the shares.
 func (k *Key) Expire(now Instant) {
 	if k.Expires <= now {
 		k.forget()
@@ -191,6 +200,9 @@ func (k *Key) Expire(now Instant) {
 	}
 	if k.QueueExpires <= now {
 		k.Queue, k.QueueExpires = nil, 0
+	}
+	if over := func(w Waits) bool { return w.Expires <= now }; slices.ContainsFunc(k.Waits, over) {
+		k.Waits = slices.DeleteFunc(slices.Clone(k.Waits), over)
 	}
 	if k.ParkedExpires <= now {
 		k.Parked, k.ParkedExpires = nil, 0
@@ -209,6 +221,9 @@ func (k *Key) Expire(now Instant) {
 // NextEnd returns the first time after now at which Expire removes something of k.
 func (k *Key) NextEnd(now Instant) Instant {
 	ends := []Instant{k.Expires, k.Flow.Expires, k.QueueExpires, k.ParkedExpires, k.TriggersExpires}
+	for _, w := range k.Waits {
+		ends = append(ends, w.Expires)
+	}
 	next := slices.Max(ends)
 	for _, end := range ends {
 		if end > now {
@@ -345,13 +360,32 @@ func coolingUntil(w Waiter, end, now Instant) Notice {
 }
 
 // enterQueue adds a request to the queue, once, and restarts the TTL of the queue.
-func (k *Key) enterQueue(request string, s backend.Share, e Env) {
+func (k *Key) enterQueue(r *backend.AcquireRequest, e Env) {
 	k.QueueExpires = e.Now + micros(backend.QueueTTL)
-	if !slices.ContainsFunc(k.Queue, isWaiter(e.Locker, request)) {
-		w := Waiter{e.Now, e.Locker, request, s}
+	if !slices.ContainsFunc(k.Queue, isWaiter(e.Locker, r.ID)) {
+		w := Waiter{e.Now, e.Locker, r.ID, r.Share}
 		i, _ := slices.BinarySearchFunc(k.Queue, w, byArrival)
 		k.Queue = slices.Insert(slices.Clone(k.Queue), i, w)
 	}
+	if r.Waits.Calls > 0 {
+		k.Waits = slices.DeleteFunc(slices.Clone(k.Waits), func(w Waits) bool { return w.Locker == e.Locker })
+		k.Waits = append(k.Waits, Waits{e.Locker, r.Waits.Calls, e.Now - micros(r.Waits.Oldest), e.Now + micros(backend.WaitsTTL)})
+	}
+}
+
+// waits returns how many calls wait in the processes of the queue, and for how long the oldest of those
+// has waited of which a process has said it.
+func (k *Key) waits(now Instant) backend.Waits {
+	all := backend.Waits{Calls: len(k.Queue)}
+	for _, in := range k.Queue[:min(len(k.Queue), backend.MaxWaits)] {
+		for _, w := range k.Waits {
+			if w.Locker == in.Locker {
+				all.Calls += w.Calls - 1
+				all.Oldest = max(all.Oldest, age(w.Since, now))
+			}
+		}
+	}
+	return all
 }
 
 // leaveQueue removes a request from the queue. A queue without waiters has no TTL.

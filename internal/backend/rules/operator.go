@@ -19,7 +19,7 @@ func Inspect(k Key, kind backend.Kind, part backend.RecordPart, e Env) (Key, bac
 		stored = k
 	}
 	s := backend.Status{
-		State: backend.StateFree, Holder: k.Holder, Token: k.lastToken(), Attempt: int(k.Attempts), Queue: len(k.Queue), Revoked: k.Revoked,
+		State: backend.StateFree, Holder: k.Holder, Token: k.lastToken(), Attempt: int(k.Attempts), Queue: len(k.Queue), Waits: k.waits(e.Now), Revoked: k.Revoked,
 		Parked: len(k.Parked), ParkedFor: k.oldestParked(e.Now),
 	}
 	if k.paused(e.Now) {

@@ -196,7 +196,7 @@ func busyRated(k Key, r *backend.AcquireRequest, e Env) (Key, backend.AcquireRep
 		return k, reply
 	}
 	if r.Queue {
-		k.enterQueue(r.ID, r.Share, e)
+		k.enterQueue(r, e)
 	}
 	reply := backend.AcquireReply{Outcome: backend.OutcomeBusy, Exact: true, Queue: len(k.Queue), Place: 2}
 	if len(k.Queue) > 0 && isWaiter(e.Locker, r.ID)(k.Queue[0]) {

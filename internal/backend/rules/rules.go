@@ -144,7 +144,7 @@ func busy(k Key, r *backend.AcquireRequest, e Env, differs bool) (Key, backend.A
 		return k, backend.AcquireReply{Outcome: backend.OutcomeMismatch}
 	}
 	if r.Queue {
-		k.enterQueue(r.ID, r.Share, e)
+		k.enterQueue(r, e)
 	}
 	if k.Flow.Head == r.ID { //planted:rules-rate-seen-again
 		k.Flow.see(r.ID, e.Now)
@@ -300,7 +300,7 @@ func releaseAndAcquire(k Key, r *backend.ReleaseRequest, e Env) (Key, backend.Re
 		k, reply.Next = busy(k, next, e, false)
 	case k.State == Reserved:
 		if next.Queue {
-			k.enterQueue(next.ID, next.Share, e)
+			k.enterQueue(next, e)
 		}
 		reply.Next = backend.AcquireReply{Remaining: backend.ReserveTime, Queue: len(k.Queue)}
 	default:

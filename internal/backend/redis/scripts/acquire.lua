@@ -2,7 +2,7 @@
 -- request, locker: ids · lease µs · enqueue the request if the key is busy (1|0) · holder: its text
 --   · retention_ms of an abandoned hold · fingerprint · mode: exclusive | least | most · queue_ms:
 --   retention of the queue · plain: the grant may be a plain hold (1|0): no duplicate of this
---   command may exist · floor: the least token of the grant, or 0
+--   command may exist · floor: the least token of the grant, or 0 · waits: see enter_queue, or missing
 -- Returns the token of a plain hold, as text, or a plain record as it is stored, or one of
 --   {0, remaining µs, held for µs, holder text, queue length, fingerprint} busy. If the key is held
 --     or shared, the locker id of the holder follows. If there is an interim answer, it follows. If
@@ -17,7 +17,7 @@
 --   more, see share_member.lua
 -- or the error BADFIELD and the name of a field that cannot be read; then nothing was written.
 local hash, queue = unpack(KEYS)
-local request, locker, lease, enqueue, holder, retention_ms, fingerprint, mode, queue_ms, plain, floor = unpack(ARGV)
+local request, locker, lease, enqueue, holder, retention_ms, fingerprint, mode, queue_ms, plain, floor, waits = unpack(ARGV)
 -- include parts/acquire_plain.lua
 local stored -- the reply to GET for a once key
 if plain == '1' then -- first, because most requests need no more
@@ -75,7 +75,7 @@ if ended and string.find(ended, request, 1, true) then return {5} end -- a late 
 
 if live and not (state == reserved and owner == request) or paused > 0 then -- planted:key-is-taken
   if live and state == held and differs then return {3, 0} end
-  if enqueue == '1' then enter_queue(queue, locker .. request, now, queue_ms) end
+  if enqueue == '1' then enter_queue(queue, locker .. request, now, queue_ms, locker, waits) end
   local waiting = call('ZCARD', queue)
   if not live or state == cooling then
     local left = math.max(paused, live and ends or 0) - now

@@ -1,7 +1,7 @@
 -- acquire_share.lua: acquire a share of a key for a request, or return why it does not get one.
 -- text of the request, see shares.lua · locker id · lease µs · enqueue the request if it does not
 --   fit (1|0) · holder: its text · queue_ms: retention of the queue · reservation µs · channels:
---   their prefix · counts_all: PUBLISH counts all receivers (1|0)
+--   their prefix · counts_all: PUBLISH counts all receivers (1|0) · waits: see enter_queue, or missing
 -- Returns one of
 --   {0, remaining µs, held for µs, holder text, queue length, '', locker id, '', weights, place}
 --     busy, as in acquire.lua. If the key is shared, remaining is that of the share that ends first. If that
@@ -24,7 +24,7 @@
 -- include parts/rate.lua
 -- include parts/shares.lua
 local hash, queue, shares, flow = unpack(KEYS)
-local text, locker, lease, enqueue, holder, queue_ms, reservation, channels, counts_all = unpack(ARGV)
+local text, locker, lease, enqueue, holder, queue_ms, reservation, channels, counts_all, waits = unpack(ARGV)
 lease = tonumber(lease)
 local key, peers = {hash = hash, queue = queue, shares = shares, flow = flow}, {channels = channels, counts_all = counts_all == '1'}
 local id, limit, weight = share_of(text)
@@ -56,7 +56,7 @@ elseif rates then
   local full = k.weights + weight > limit
   busy = taken or first and first ~= member or full or due(rates) > now
   if busy and not taken and not (k.state == shared and full) then
-    if enqueue == '1' then enter_queue(queue, member, now, queue_ms) end
+    if enqueue == '1' then enter_queue(queue, member, now, queue_ms, locker, waits) end
     return busy_rated(key, k, id, member, rates)
   end
 elseif k.state == shared then
@@ -72,7 +72,7 @@ elseif k.state == shared then
 end
 
 if busy then
-  if enqueue == '1' then enter_queue(queue, member, now, queue_ms) end
+  if enqueue == '1' then enter_queue(queue, member, now, queue_ms, locker, waits) end
   if rates then see_again(key, k, id) end
   local waiting = call('ZCARD', queue)
   if k.paused > 0 and not (k.live and (k.state == held or k.state == reserved)) then
@@ -95,7 +95,7 @@ if opens then -- an operator may have deleted the hash of a phase, and not the s
   remove_shares(hash, shares, old)
   if old[share_step] then return more end
 end
-local waits = call('ZCARD', queue) > 0 -- before the writes of the grant: a queue of another type ends the script here
+local others = call('ZCARD', queue) > 0 -- before the writes of the grant: a queue of another type ends the script here
 local rest, reset
 if rates and not own then -- planted:rate-permit-once
   rest, reset = spend(flow, k, rates, 1)
@@ -103,7 +103,7 @@ end
 if opens then open_phase(key, k, id) end
 admit(key, k, text, locker, now + lease, lease, holder)
 if enqueue == '1' then call('ZREM', queue, member) end -- otherwise the request never entered the queue
-if (opens and waits) or k.swept or rates and waits then -- other requests in the queue may fit now
+if (opens and others) or k.swept or rates and others then -- other requests in the queue may fit now
   serve(key, k, '', reservation, peers) -- planted:share-brings-others
 end
 return {1, k.token, 1, k.abandoned and 1 or 0, k.parking_locker and 1 or 0, k.owner, now, rest, reset}

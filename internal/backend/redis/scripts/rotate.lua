@@ -3,7 +3,7 @@
 -- grant_id · token: the last one used · keep_ms: how long the free key is kept · repeated: remember
 --   the grant (1|0) · reservation µs · channels: their prefix · counts_all: PUBLISH counts all
 --   receivers (1|0) · then for the next request as in acquire.lua: request, locker, lease, enqueue,
---   holder, retention_ms, queue_ms, floor
+--   holder, retention_ms, queue_ms, floor, waits
 -- Returns a list: released (1) or not the holder, no effect (0), followed by the elements that
 -- acquire.lua would return for the next request
 -- include parts/plain.lua
@@ -13,7 +13,7 @@
 -- include parts/grant.lua
 -- include parts/queue.lua
 local hash, queue = unpack(KEYS)
-local grant_id, token, keep_ms, repeated, reservation, channels, counts_all, request, locker, lease, enqueue, holder, retention_ms, queue_ms, floor = unpack(ARGV)
+local grant_id, token, keep_ms, repeated, reservation, channels, counts_all, request, locker, lease, enqueue, holder, retention_ms, queue_ms, floor, waits = unpack(ARGV)
 local peers = {channels = channels, counts_all = counts_all == '1'}
 local k = load(hash)
 if k.state ~= held or k.owner ~= grant_id then
@@ -34,11 +34,11 @@ if k.parking_locker then outlive(hash, parked_ttl) end
 local other = free(hash, queue, reservation, peers)
 if string.find(k.ended, request, 1, true) then return {1, 5} end -- a late duplicate, and the next request has ended too
 if other == '' then -- the key is paused
-  if enqueue == '1' then enter_queue(queue, locker .. request, k.now, queue_ms) end
+  if enqueue == '1' then enter_queue(queue, locker .. request, k.now, queue_ms, locker, waits) end
   return {1, 0, k.paused - k.now, 0, '', call('ZCARD', queue), '', '', '', 0, place(queue, locker .. request), 0, k.pause_reason}
 end
 if other then
-  if enqueue == '1' then enter_queue(queue, locker .. request, k.now, queue_ms) end
+  if enqueue == '1' then enter_queue(queue, locker .. request, k.now, queue_ms, locker, waits) end
   return {1, 0, tonumber(reservation), 0, '', call('ZCARD', queue)}
 end
 local greatest = math.max(tonumber(token), k.token, floor - 1) -- k.token is greater if this is a late duplicate and its id was granted again

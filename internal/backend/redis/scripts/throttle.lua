@@ -2,7 +2,7 @@
 -- text of the request, see rate.lua · locker id · calls: how many calls of the process wait with the
 --   same text; 0: take the cost without waiting · enqueue the request if it does not begin (1|0) ·
 --   queue_ms: retention of the queue · reservation µs · channels: their prefix · counts_all: PUBLISH
---   counts all receivers (1|0)
+--   counts all receivers (1|0) · waits: see enter_queue, or missing
 -- Returns one of
 --   {0, remaining µs, held for µs, holder text, queue length, '', locker id, '', weights, place,
 --     exact} busy, as in acquire_share.lua. If exact is 1, the rate decides, and remaining is the
@@ -17,7 +17,7 @@
 -- include parts/key.lua
 -- include parts/rate.lua
 local hash, queue, shares, flow = unpack(KEYS)
-local text, locker, calls, enqueue, queue_ms, reservation, channels, counts_all = unpack(ARGV)
+local text, locker, calls, enqueue, queue_ms, reservation, channels, counts_all, waits = unpack(ARGV)
 calls = tonumber(calls)
 local rates
 
@@ -67,12 +67,12 @@ if not taken then
   local first = call('ZRANGE', queue, 0, 0)[1]
   taken = k.live and k.state ~= shared
   if not taken and (first and first ~= member or due(rates) > k.now) then -- planted:rate-in-turn
-    if enqueue == '1' then enter_queue(queue, member, k.now, queue_ms) end
+    if enqueue == '1' then enter_queue(queue, member, k.now, queue_ms, locker, waits) end
     return busy_rated(key, k, id, member, rates)
   end
 end
 if taken then
-  if enqueue == '1' then enter_queue(queue, member, k.now, queue_ms) end
+  if enqueue == '1' then enter_queue(queue, member, k.now, queue_ms, locker, waits) end
   see_again(key, k, id)
   local waiting = call('ZCARD', queue)
   if k.paused > 0 and not (k.live and (k.state == held or k.state == reserved)) then

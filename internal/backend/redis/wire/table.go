@@ -31,14 +31,14 @@ var (
 
 // Acquire requests a key, see backend.AcquireRequest.
 var Acquire = script("acquire", []KeyName{Hash, Queue},
-	"request", "locker", "lease", "enqueue", "holder", "retention_ms", "fingerprint", "mode", "queue_ms", "plain", "floor").acked(0, "lease")
+	"request", "locker", "lease", "enqueue", "holder", "retention_ms", "fingerprint", "mode", "queue_ms", "plain", "floor", "waits").acked(0, "lease")
 
 // Room is memory for a command of acquire.lua or release.lua and its values. A command in it points
 // to them, so it must not be reused before the last reader of the command has ended.
 type Room struct {
 	id, holder, fingerprint                  string
 	lease, token, retention, cooldown, floor int64
-	list                                     [16]any
+	list                                     [17]any
 }
 
 // Acquire requests a key without shares. plain permits a plain hold: no duplicate of the command may
@@ -46,11 +46,20 @@ type Room struct {
 func (s *Sender) Acquire(r *backend.AcquireRequest, plain bool, c *Room) Command {
 	plain = plain && r.Floor == 0
 	c.id, c.holder, c.fingerprint, c.lease, c.retention, c.floor = r.ID, r.Holder, r.Fingerprint, micros(r.Lease), millis(r.Retention), r.Floor
-	c.list = [...]any{
+	c.list = [17]any{
 		nil, nil, 2, &r.Key.Stored[0], &r.Key.Stored[1],
 		&c.id, &s.Locker, &c.lease, flag(r.Queue), &c.holder, &c.retention, &c.fingerprint, mode(r), &queueKeep, flag(plain), &c.floor,
 	}
-	return Command{Script: Acquire, List: c.list[:], GrantMany: plain && r.Key.Kind == backend.KindExclusive}
+	return Command{Script: Acquire, List: c.list[:16], GrantMany: plain && r.Key.Kind == backend.KindExclusive}.withWaits(r)
+}
+
+// withWaits adds the last argument, with which a process says how many of its calls wait. Most requests
+// do not have it.
+func (c Command) withWaits(r *backend.AcquireRequest) Command {
+	if w := r.Waits; r.Queue && w.Calls > 0 {
+		c.List = append(c.List, fmt.Sprintf("%d %d", w.Calls, micros(w.Oldest)))
+	}
+	return c
 }
 
 func mode(r *backend.AcquireRequest) *string {
@@ -119,7 +128,7 @@ var Release = script("release", []KeyName{Hash, Queue},
 func (s *Sender) Release(r *backend.ReleaseRequest, cooldown time.Duration, c *Room) Command {
 	c.id, c.token, c.retention, c.cooldown = r.ID, r.Token, millis(cooldown+r.Retention), micros(cooldown)
 	plain := r.Plain && !r.Repeated && !r.Abandon && cooldown == 0
-	c.list = [16]any{
+	c.list = [17]any{
 		nil, nil, 2, &r.Key.Stored[0], &r.Key.Stored[1],
 		&c.id, &c.token, flag(r.Abandon), &c.retention, flag(r.Repeated), &reservation, &s.Channels, flag(s.Single), &c.cooldown, flag(plain),
 	}
@@ -129,12 +138,12 @@ func (s *Sender) Release(r *backend.ReleaseRequest, cooldown time.Duration, c *R
 // Rotate ends a hold and requests the key again, see backend.ReleaseRequest.Next.
 var Rotate = script("rotate", []KeyName{Hash, Queue},
 	"grant_id", "token", "keep_ms", "repeated", "reservation", "channels", "counts_all",
-	"request", "locker", "lease", "enqueue", "holder", "retention_ms", "queue_ms", "floor").acked(1, "lease")
+	"request", "locker", "lease", "enqueue", "holder", "retention_ms", "queue_ms", "floor", "waits").acked(1, "lease")
 
 // Rotate ends a hold and requests the key again for r.Next.
 func (s *Sender) Rotate(r *backend.ReleaseRequest) Command {
 	return Rotate.command(r.Key, r.ID, r.Token, millis(r.Retention), *flag(r.Repeated), reservation, s.Channels, *flag(s.Single),
-		r.Next.ID, s.Locker, micros(r.Next.Lease), *flag(r.Next.Queue), r.Next.Holder, millis(r.Next.Retention), queueKeep, r.Next.Floor)
+		r.Next.ID, s.Locker, micros(r.Next.Lease), *flag(r.Next.Queue), r.Next.Holder, millis(r.Next.Retention), queueKeep, r.Next.Floor).withWaits(r.Next)
 }
 
 // Leave withdraws a request, see backend.WithdrawRequest.
@@ -285,21 +294,21 @@ func (*Sender) Trigger(r *backend.TriggerRequest) Command {
 
 // AcquireShare requests a share of a key.
 var AcquireShare = script("acquire_share", []KeyName{Hash, Queue, Shares, Flow},
-	"text", "locker", "lease", "enqueue", "holder", "queue_ms", "reservation", "channels", "counts_all").acked(0, "lease")
+	"text", "locker", "lease", "enqueue", "holder", "queue_ms", "reservation", "channels", "counts_all", "waits").acked(0, "lease")
 
 // AcquireShare requests a share of a key.
 func (s *Sender) AcquireShare(r *backend.AcquireRequest) Command {
 	return AcquireShare.command(r.Key, r.Share.Text(r.ID), s.Locker, micros(r.Lease), *flag(r.Queue), r.Holder, queueKeep, reservation,
-		s.Channels, *flag(s.Single))
+		s.Channels, *flag(s.Single)).withWaits(r)
 }
 
 // Throttle admits calls by the rate of a key.
 var Throttle = script("throttle", []KeyName{Hash, Queue, Shares, Flow},
-	"text", "locker", "calls", "enqueue", "queue_ms", "reservation", "channels", "counts_all")
+	"text", "locker", "calls", "enqueue", "queue_ms", "reservation", "channels", "counts_all", "waits")
 
 // Throttle requests that calls of a Throttled share may begin.
 func (s *Sender) Throttle(r *backend.AcquireRequest) Command {
-	return Throttle.command(r.Key, r.Share.Text(r.ID), s.Locker, max(r.Calls, 1), *flag(r.Queue), queueKeep, reservation, s.Channels, *flag(s.Single))
+	return Throttle.command(r.Key, r.Share.Text(r.ID), s.Locker, max(r.Calls, 1), *flag(r.Queue), queueKeep, reservation, s.Channels, *flag(s.Single)).withWaits(r)
 }
 
 // Spend takes the cost of a rate.

@@ -16,13 +16,13 @@ func commands() []wire.Command {
 	s := &wire.Sender{Locker: "LOCKER", Channels: "channels:", Single: true}
 	once := &backend.Key{Kind: backend.KindOnce, Name: "o", Stored: wire.StoredNames("p", backend.KindOnce, "o")}
 	key := &backend.Key{Kind: backend.KindExclusive, Name: "x", Stored: wire.StoredNames("p", backend.KindExclusive, "x")}
-	share := backend.Share{Limit: 3, Weight: 2}
-	next := &backend.AcquireRequest{Key: key, ID: "NEXT", Holder: "next holder", Lease: 4 * time.Second, Retention: 5 * time.Second, Queue: true}
+	share, waits := backend.Share{Limit: 3, Weight: 2}, backend.Waits{Calls: 17, Oldest: 18 * time.Second}
+	next := &backend.AcquireRequest{Key: key, ID: "NEXT", Holder: "next holder", Lease: 4 * time.Second, Retention: 5 * time.Second, Queue: true, Waits: waits}
 	first := &backend.AcquireRequest{
-		Key: once, ID: "ID", Holder: "holder", Lease: time.Second, Retention: 2 * time.Second, Fingerprint: "fingerprint", AtMostOnce: true, Queue: true,
+		Key: once, ID: "ID", Holder: "holder", Lease: time.Second, Retention: 2 * time.Second, Fingerprint: "fingerprint", AtMostOnce: true, Queue: true, Waits: waits,
 	}
-	shared := &backend.AcquireRequest{Key: key, ID: "ID", Holder: "holder", Lease: time.Second, Queue: true, Share: share}
-	admitted := &backend.AcquireRequest{Key: key, ID: "ID", Queue: true, Share: backend.Share{Rate: backend.Rate{N: 20, Per: time.Second, Burst: 2, Cost: 1}}, Calls: 5}
+	shared := &backend.AcquireRequest{Key: key, ID: "ID", Holder: "holder", Lease: time.Second, Queue: true, Share: share, Waits: waits}
+	admitted := &backend.AcquireRequest{Key: key, ID: "ID", Queue: true, Share: backend.Share{Rate: backend.Rate{N: 20, Per: time.Second, Burst: 2, Cost: 1}}, Calls: 5, Waits: waits}
 	renewals := []backend.RenewRequest{
 		{Key: key, ID: "ID", Lease: time.Second, Retention: 2 * time.Second, Token: 6, Holder: "holder"},
 		{Key: once, ID: "ID 2", Lease: 3 * time.Second, Retention: 4 * time.Second},

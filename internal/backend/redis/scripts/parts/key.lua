@@ -45,6 +45,7 @@ local held, reserved, cooling, done, shared = 'h', 'r', 'c', 'd', 's' -- states
 local block = 512 -- tokens that one grant may use
 local day_us = 86400000000 -- µs
 local minute_ms = 60000 -- ms: how long an ended id is remembered, and how long a queue outlives its last request
+local waits_ttl = 15000 -- ms: how long a process's count of its waiting calls is remembered
 local parked_ttl = 600000 -- ms: minimum time for which the hash of a key with parked entries is kept
 
 -- Returns the time, in µs of the server's clock.
