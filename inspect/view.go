@@ -34,7 +34,8 @@ type row struct {
 	Query                    template.URL // of links to the key
 	For, Left                string
 	LeftMS, LeaseMS          int64
-	Processes, Parked        int
+	Waiting                  string
+	Parked                   int
 	Trace                    string
 	Why                      string // stuck: why it is in the list
 }
@@ -149,7 +150,7 @@ func (h *handler) rows(l list, match, order string) (rows []row, more int) {
 		case "key":
 			return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Kind, b.Kind))
 		case "waiting":
-			return cmp.Or(cmp.Compare(b.Queue+b.Parked, a.Queue+a.Parked), cmp.Compare(b.HeldFor, a.HeldFor), cmp.Compare(a.Key, b.Key))
+			return cmp.Or(cmp.Compare(b.WaitingCalls+b.Parked, a.WaitingCalls+a.Parked), cmp.Compare(b.HeldFor, a.HeldFor), cmp.Compare(a.Key, b.Key))
 		}
 		return cmp.Or(cmp.Compare(b.HeldFor, a.HeldFor), cmp.Compare(a.Key, b.Key), cmp.Compare(a.Kind, b.Kind))
 	})
@@ -171,7 +172,7 @@ func (h *handler) row(k *operator.Key) row {
 	r := row{
 		Key: operator.OneLine(h.o.ShowKey(k.Kind, k.Key)), Kind: k.Kind.String(), State: k.StateText() + k.BoundText(), Holder: operator.Holder(k.Holder), Query: h.query(named{k.Kind, k.Key}),
 		For: operator.Age(k.HeldFor), Left: operator.Age(k.Remaining), LeftMS: k.Remaining.Milliseconds(), LeaseMS: k.Lease.Milliseconds(),
-		Processes: k.Queue, Parked: k.Parked, Trace: h.trace(k.Holder), Why: whyStuck(k),
+		Waiting: k.WaitingText(), Parked: k.Parked, Trace: h.trace(k.Holder), Why: whyStuck(k),
 	}
 	return r
 }

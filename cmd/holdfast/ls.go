@@ -166,7 +166,7 @@ func (p *pages) close(complete bool) error {
 func (p *pages) rows(page []operator.Key) {
 	var rows [][len(p.widths)]string
 	if p.printed == 0 {
-		rows = append(rows, [...]string{"KIND", "STATE", "KEY", "HOLDER", "FOR", "LEFT", "PROCESSES WAITING", "PARKED"})
+		rows = append(rows, [...]string{"KIND", "STATE", "KEY", "HOLDER", "FOR", "LEFT", "WAITING", "PARKED"})
 	}
 	for _, k := range page {
 		left := cmp.Or(k.Remaining, k.KeepLeft)
@@ -174,7 +174,7 @@ func (p *pages) rows(page []operator.Key) {
 			left = 0 // nothing extends it
 		}
 		rows = append(rows, [...]string{
-			k.Kind.String(), k.StateText() + k.BoundText(), operator.OneLine(k.Key), operator.Holder(k.Holder), operator.Age(k.HeldFor), operator.Age(left), strconv.Itoa(k.Queue), strconv.Itoa(k.Parked),
+			k.Kind.String(), k.StateText() + k.BoundText(), operator.OneLine(k.Key), operator.Holder(k.Holder), operator.Age(k.HeldFor), operator.Age(left), k.WaitingText(), strconv.Itoa(k.Parked),
 		})
 	}
 	for i := range p.widths {

@@ -40,6 +40,9 @@ type Holding struct {
 	Attempt     int            `json:"attempt"`
 	Queue       int            `json:"queue"`
 
+	WaitingCalls int   `json:"waiting_calls"`
+	OldestWaitMS int64 `json:"oldest_wait_ms"`
+
 	Weights int     `json:"weights,omitempty"` // of a shared key
 	Shares  []Share `json:"shares,omitempty"`  // of a shared key: those that end first, at most 100
 
@@ -100,6 +103,7 @@ type HTTPResult struct {
 func (k *Key) JSON() Holding {
 	h := Holding{
 		Kind: k.Kind.String(), Key: k.Key, State: k.State, Result: k.Result, Revoked: k.Revoked, PauseLeftMS: k.PauseLeft.Milliseconds(), PauseReason: k.PauseReason, NotReleased: k.NotReleased, Token: k.Token, Attempt: k.Attempt, Queue: k.Queue,
+		WaitingCalls: k.WaitingCalls, OldestWaitMS: k.OldestWait.Milliseconds(),
 		HeldForMS: k.HeldFor.Milliseconds(), RemainingMS: k.Remaining.Milliseconds(), LeaseMS: k.Lease.Milliseconds(), Fixed: k.Fixed, KeepLeftMS: k.KeepLeft.Milliseconds(),
 		Parked: k.Parked, ParkedForMS: k.ParkedFor.Milliseconds(),
 	}

@@ -120,7 +120,7 @@ func (k *Key) Facts() (facts []Fact) {
 		line("runs", k.Attempt)
 	}
 	line("token", k.Token)
-	line("processes waiting", k.Queue)
+	line("waiting", k.WaitingText())
 	if k.State == lockcore.StateShared {
 		line("weight of its shares", k.Weights)
 	}
@@ -205,6 +205,25 @@ func (k *Key) StateText() string {
 		return string(k.State) + ", revoked"
 	}
 	return string(k.State)
+}
+
+// WaitingText describes the calls that wait in the processes of the remote queue.
+func (k *Key) WaitingText() string {
+	if k.Queue == 0 {
+		return "0"
+	}
+	text := counted(k.WaitingCalls, "call", "s") + " in " + counted(k.Queue, "process", "es")
+	if k.OldestWait > 0 {
+		text += ", oldest " + Age(k.OldestWait)
+	}
+	return text
+}
+
+func counted(n int, of, plural string) string {
+	if n != 1 {
+		of += plural
+	}
+	return fmt.Sprintf("%d %s", n, of)
 }
 
 // BoundText says that an operator, or a 429, has stopped or slowed the calls of a key, as an addition to

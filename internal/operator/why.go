@@ -240,7 +240,7 @@ func (k *Key) Explain() string {
 		say("It is restricted to %s for %s (%s; to end it: holdfast limit -end).", Bounds(r), Age(r.For), OneLine(r.Reason))
 	}
 	if k.Queue > 0 {
-		say("Processes that wait for it: %d.", k.Queue)
+		say("Waiting: %s.", k.WaitingText())
 	}
 	if k.Parked > 0 {
 		wake := ""
