@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -259,7 +260,9 @@ func (s *actual) run(now int64, c wire.Command, key backend.Key) (any, memory.St
 			st.Waits[lockerID(i)], st.WaitsTTL[lockerID(i)] = waits[i].Val(), waitsTTL[i].Val().Microseconds()
 		}
 	}
-	st.Flow, st.FlowTTL = flow.Val(), max(flowTTL.Val(), 0).Microseconds()
+	if st.Flow, st.FlowTTL = flow.Val(), max(flowTTL.Val(), 0).Microseconds(); len(st.Flow) > 0 && flowTTL.Val() == -1 {
+		st.FlowTTL = math.MaxInt64 // it has no TTL, and must have one
+	}
 	return v, st, errors.Join(err, ttl.Err())
 }
 
