@@ -233,7 +233,7 @@ func longestFirst(a, b *seen) int {
 
 // interesting reports whether a list shows the key.
 func interesting(k *operator.Key) bool {
-	return k.State != lockcore.StateFree && k.State != lockcore.StateDone || k.Queue > 0 || k.Parked > 0 || k.Restriction.For > 0
+	return k.State != lockcore.StateFree && k.State != lockcore.StateDone || k.Queue > 0 || k.Parked > 0 || k.Restriction.For > 0 || k.NextTurn > 0
 }
 
 // publish makes a snapshot. mu must be held.

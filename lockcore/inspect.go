@@ -74,6 +74,11 @@ type Holding struct {
 	// Shares are the shares of a shared key that end first, at most 100.
 	Shares []Share
 
+	// RateFull is the time until the whole Burst of the key's rate may begin at once: more than 0 if
+	// calls of Throttled or Limit.Rate have begun recently, or Spend has taken a cost. NextTurn is the
+	// time until the rate lets the first process of Queue begin, or 0. Parked tasks are not in Queue.
+	RateFull, NextTurn time.Duration
+
 	// WaitingCalls is the number of calls that wait in the processes of Queue, and OldestWait is for how
 	// long the oldest of them has waited. A process says both once a call has waited for a second, and
 	// then every 10 s or so; they are up to 15 s old. Until then it counts as one call and no time, and
@@ -132,7 +137,7 @@ func holdingOf(s *backend.Status) Holding {
 		State: State(s.State), Holder: holderOf(s.Locker, s.Holder), GrantedAt: s.GrantedAt, HeldFor: s.HeldFor, Remaining: s.Remaining, Token: s.Token, Attempt: s.Attempt,
 		Lease: s.Lease, Fixed: fixed(s),
 		KeepLeft: s.KeepLeft, Queue: s.Queue, Revoked: s.Revoked, PauseLeft: s.PauseLeft, PauseReason: s.Paused, Restriction: restrictionOf(s.Restriction), NotReleased: s.Died, Parked: s.Parked, ParkedFor: s.ParkedFor, OldestParked: s.OldestParked,
-		Weights: s.Weights, WaitingCalls: s.Waits.Calls, OldestWait: s.Waits.Oldest,
+		Weights: s.Weights, RateFull: s.RateFull, NextTurn: s.NextTurn, WaitingCalls: s.Waits.Calls, OldestWait: s.Waits.Oldest,
 	}
 	for _, b := range s.Shares {
 		h.Shares = append(h.Shares, Share{

@@ -423,6 +423,8 @@ type Status struct {
 	Attempt   int           // number of runs of a once key
 	KeepLeft  time.Duration // done, abandoned: rest of the retention
 	Queue     int           // number of processes in the remote queue
+	RateFull  time.Duration // until the bucket of the rate is full
+	NextTurn  time.Duration // until the rates let the first request of the queue begin; 0: none or now
 	Waits     Waits         // of all these processes; one that has said nothing counts as one call, and so does each after the first MaxWaits
 	Revoked   bool
 	PauseLeft time.Duration // of a pause; 0: the key is not paused
@@ -486,7 +488,7 @@ type ListRequest struct {
 // Selects reports whether List yields a key with this status. A free key needs Free, and something
 // that an operator looks for.
 func (r ListRequest) Selects(s *Status) bool {
-	return s.State != StateFree || r.Free && (s.Died || s.Queue > 0 || s.Parked > 0 || s.Restriction.For > 0)
+	return s.State != StateFree || r.Free && (s.Died || s.Queue > 0 || s.Parked > 0 || s.Restriction.For > 0 || s.RateFull > 0)
 }
 
 // ListEntry is a key and its status.

@@ -104,6 +104,9 @@ func (k *Key) Facts() (facts []Fact) {
 	if k.PauseLeft > 0 {
 		line("paused for", Age(k.PauseLeft)+": "+OneLine(k.PauseReason))
 	}
+	if k.RateFull > 0 {
+		line("rate", k.RateText())
+	}
 	if r := k.Restriction; r.For > 0 {
 		line("restricted", "to "+Bounds(r)+" for "+Age(r.For)+": "+OneLine(r.Reason))
 	}
@@ -226,7 +229,16 @@ func counted(n int, of, plural string) string {
 	return fmt.Sprintf("%d %s", n, of)
 }
 
-// BoundText says that an operator, or a 429, has stopped or slowed the calls of a key, as an addition to
+// RateText says how much of the rate of a key is used.
+func (k *Key) RateText() string {
+	text := "in use, all of its burst may begin in " + Age(k.RateFull)
+	if k.NextTurn > 0 {
+		text += ", the next call in " + Age(k.NextTurn)
+	}
+	return text
+}
+
+// BoundText says that an operator, a 429 or the rate of a key has stopped or slowed its calls, as an addition to
 // StateText. Facts say more.
 func (k *Key) BoundText() (text string) {
 	if k.PauseLeft > 0 {
@@ -234,6 +246,9 @@ func (k *Key) BoundText() (text string) {
 	}
 	if k.Restriction.For > 0 {
 		text += ", restricted"
+	}
+	if k.NextTurn > 0 {
+		text += ", next turn in " + Age(k.NextTurn)
 	}
 	return text
 }

@@ -74,7 +74,7 @@ func Why(ctx context.Context, l *lockcore.Locker, subject string, tasks func(con
 
 // Known reports whether anything is known of a key: it is not free, or something waits for it.
 func (k *Key) Known() bool {
-	return k.State != lockcore.StateFree || k.NotReleased || k.Token != 0 || k.Queue > 0 || k.Parked > 0 || k.Restriction.For > 0
+	return k.State != lockcore.StateFree || k.NotReleased || k.Token != 0 || k.Queue > 0 || k.Parked > 0 || k.Restriction.For > 0 || k.RateFull > 0
 }
 
 // errorKey finds a key in the error of a call that found it busy, abandoned or done, or of a parked task.
@@ -235,6 +235,9 @@ func (k *Key) Explain() string {
 	}
 	if k.PauseLeft > 0 {
 		say("%s is paused: no call begins for %s (%s; to end it: holdfast pause -end).", key, Age(k.PauseLeft), OneLine(k.PauseReason))
+	}
+	if k.RateFull > 0 {
+		say("Its rate is %s.", k.RateText())
 	}
 	if r := k.Restriction; r.For > 0 {
 		say("It is restricted to %s for %s (%s; to end it: holdfast limit -end).", Bounds(r), Age(r.For), OneLine(r.Reason))

@@ -29,6 +29,12 @@ func Inspect(k Key, kind backend.Kind, part backend.RecordPart, e Env) (Key, bac
 		s.Restriction = r.Restriction
 		s.Restriction.For = duration(r.End - e.Now)
 	}
+	s.RateFull = duration(max(k.Flow.Buckets[0].Full-e.Now, 0))
+	if len(k.Queue) > 0 {
+		if _, rs := k.restricted(k.Queue[0].Share, e.Now); rs.any() {
+			s.NextTurn = duration(max(k.Flow.due(rs)-e.Now, 0))
+		}
+	}
 	if s.Parked > 0 {
 		s.OldestParked = k.Parked[0].Text
 	}
