@@ -138,7 +138,6 @@ func TestHeld(t *testing.T) {
 }
 
 // Without Allow there is no button and no route that changes anything.
-// Shows: O8
 func TestReadOnly(t *testing.T) {
 	p := open(t, false, inspect.Options{})
 	p.acquire("k", lockcore.Terms{})
@@ -249,7 +248,7 @@ func TestAllow(t *testing.T) {
 }
 
 // An abandoned payment is cleared once, and not after it has changed.
-// Shows: O6
+// Shows: O5
 func TestClear(t *testing.T) {
 	p := open(t, true, inspect.Options{})
 	abandon := func() {
