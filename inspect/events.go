@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -49,6 +50,7 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 	}
 	tick := time.NewTicker(liveEvery)
 	defer tick.Stop()
+	shutdown := h.shutdown(r)
 	end, sent, last := time.Now().Add(streamTime), time.Now(), ""
 	for time.Now().Before(end) {
 		v := h.view(l.String(), "", r)
@@ -75,6 +77,8 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 		}
 		select {
 		case <-tick.C:
+		case <-shutdown:
+			return
 		case <-r.Context().Done():
 			return
 		}
@@ -95,4 +99,22 @@ func (h *handler) closeStream() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.streams--
+}
+
+// shutdown returns a channel that is closed when Shutdown of the server of r is called, which would
+// otherwise wait for the streams.
+func (h *handler) shutdown(r *http.Request) <-chan struct{} {
+	srv, _ := r.Context().Value(http.ServerContextKey).(*http.Server)
+	if srv == nil {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c := h.servers[srv]
+	if c == nil {
+		c = make(chan struct{})
+		h.servers[srv] = c
+		srv.RegisterOnShutdown(sync.OnceFunc(func() { close(c) }))
+	}
+	return c
 }

@@ -99,8 +99,9 @@ type handler struct {
 	walker *walker
 	secret [32]byte // of the references in links
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below
 	streams int
+	servers map[*http.Server]chan struct{} // that have streams; closed with Shutdown
 }
 
 // New returns a handler that shows the keys of locks. Mount it with a trailing slash:
@@ -129,7 +130,7 @@ func New(locks *lockcore.Locker, o Options) http.Handler {
 	if o.Pace == 0 {
 		o.Pace = defaultPace
 	}
-	h := &handler{locks: locks, o: o, walker: newWalker(locks, o.Pace)}
+	h := &handler{locks: locks, o: o, walker: newWalker(locks, o.Pace), servers: map[*http.Server]chan struct{}{}}
 	_, _ = rand.Read(h.secret[:])
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", h.screen(held))

@@ -3,6 +3,7 @@ package inspect_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -75,6 +76,39 @@ func TestViewersShareAWalk(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute) // otherwise a goroutine is left
 	})
+}
+
+// Shutdown of the server does not wait for the streams.
+func TestShutdown(t *testing.T) {
+	p := open(t, false, inspect.Options{})
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{Handler: p.h, ReadHeaderTimeout: time.Minute}
+	failed := make(chan error, 1)
+	go func() { failed <- srv.Serve(l) }()
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	for range 2 {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+l.Addr().String()+"/events", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := srv.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
+		t.Error(err)
+	}
 }
 
 // A page on a majority of servers, and one without a walk.
