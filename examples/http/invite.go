@@ -13,10 +13,11 @@ func invite(w io.Writer, url string) {
 		tea   = ` -d '{"item":"tea","quantity":2}'`
 		milk  = ` -d '{"item":"milk","quantity":1}'`
 	)
-	key := func() string { return " -H 'Idempotency-Key: " + rand.Text()[:8] + "'" }
-	mine := key()
+	header := func(key string) string { return " -H 'Idempotency-Key: " + key + "'" }
+	key := rand.Text()[:8]
+	mine := header(key)
 	call := "curl -i " + url + "/orders"
-	fmt.Fprintf(w, "listening on %s\n", url)
+	fmt.Fprintf(w, "listening on %s, with the keys at %s/locks/\n", url, url)
 	for _, c := range []struct{ why, line string }{
 		{"the first call: 201", call + alice + mine + tea},
 		{"the same again: 201, the same order, Idempotent-Replayed: true", call + alice + mine + tea},
@@ -27,6 +28,7 @@ func invite(w io.Writer, url string) {
 	} {
 		fmt.Fprintf(w, "\n# %s\n%s\n", c.why, c.line)
 	}
-	both := call + alice + key() + tea
+	fmt.Fprintf(w, "\n# the key of the first call\n%s/locks/find?scope=alice&method=POST&path=/orders&idempotency-key=%s\n", url, key)
+	both := call + alice + header(rand.Text()[:8]) + tea
 	fmt.Fprintf(w, "\n# two at once: one runs, the other waits for its response\n%s & %s & wait\n", both, both)
 }

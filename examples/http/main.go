@@ -3,7 +3,8 @@
 //	go run ./examples/http                        on a Redis inside the process
 //	go run ./examples/http -redis localhost:6379  on your Redis; it removes the keys that it makes
 //
-// It serves until it is interrupted (Ctrl-C), and prints requests to paste into another terminal.
+// It serves until it is interrupted (Ctrl-C), and prints requests to paste into another terminal. Its
+// page /locks/ shows their keys.
 // examples/observability shows the spans of such requests.
 package main
 
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/examples/internal/stage"
+	"github.com/holdfast-go/holdfast/inspect"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
@@ -47,9 +49,12 @@ func program() stage.Program {
 type shop struct{ work time.Duration }
 
 func (s shop) routes(locks *lockcore.Locker) http.Handler {
-	once := httpmw.Idempotent(locks, tenant, httpmw.IdempotentOptions{Keep: 10 * time.Minute})
+	o := httpmw.IdempotentOptions{Keep: 10 * time.Minute}
+	once := httpmw.Idempotent(locks, tenant, o)
 	mux := http.NewServeMux()
 	mux.Handle("POST /orders", once(http.HandlerFunc(s.create)))
+	// Anyone may read it here: in production a login is in front.
+	mux.Handle("/locks/", http.StripPrefix("/locks", inspect.New(locks, inspect.Options{HTTPKey: o.KeyOf})))
 	return mux
 }
 

@@ -4,13 +4,17 @@ import (
 	"bufio"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/holdfast-go/holdfast/examples/internal/stagetest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
+	"github.com/holdfast-go/holdfast/locktest"
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
 )
 
@@ -32,6 +36,12 @@ func tour(t *testing.T, args ...string) {
 
 	var orders []string
 	for _, c := range invited(t, out) {
+		if strings.HasPrefix(c.line, "http") {
+			if a := paste(t, client, c.line); !strings.Contains(a.body, "done (ok)") {
+				t.Errorf("%s: %s %s", c.line, a.status, a.body)
+			}
+			continue
+		}
 		if one, _, two := strings.Cut(c.line, " & "); two {
 			orders = append(orders, twice(t, client, one))
 			continue
@@ -65,7 +75,7 @@ func invited(t *testing.T, out io.Reader) (calls []call) {
 		if said, ok := strings.CutPrefix(lines.Text(), "# "); ok {
 			why = said
 		}
-		if strings.HasPrefix(lines.Text(), "curl ") {
+		if strings.HasPrefix(lines.Text(), "curl ") || strings.HasPrefix(lines.Text(), "http") {
 			calls = append(calls, call{why, lines.Text()})
 		}
 		if strings.HasSuffix(lines.Text(), "& wait") {
@@ -97,11 +107,15 @@ type answer struct {
 	replayed               bool
 }
 
-// paste sends the request of a curl command.
+// paste sends the request of a curl command, or that of a link.
 func paste(t *testing.T, client *http.Client, line string) answer {
 	t.Helper()
-	_, data, _ := strings.Cut(line, " -d ")
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, regexp.MustCompile(`http://\S+`).FindString(line), strings.NewReader(strings.Trim(data, "'")))
+	_, data, post := strings.Cut(line, " -d ")
+	method := http.MethodGet
+	if post {
+		method = http.MethodPost
+	}
+	r, err := http.NewRequestWithContext(t.Context(), method, regexp.MustCompile(`http://\S+`).FindString(line), strings.NewReader(strings.Trim(data, "'")))
 	if err != nil {
 		t.Error(err)
 		return answer{}
@@ -120,6 +134,40 @@ func paste(t *testing.T, client *http.Client, line string) answer {
 		t.Error(err)
 	}
 	return answer{res.Status, res.Header.Get("Location"), string(b), res.Header.Get(httpmw.HeaderReplayed) == "true"}
+}
+
+// While an order is under way, the page shows its key.
+func TestPage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shop := shop{work: time.Minute}.routes(locktest.New(t))
+		send := func(method, target, body string) *httptest.ResponseRecorder {
+			r := httptest.NewRequestWithContext(t.Context(), method, target, strings.NewReader(body))
+			r.Header.Set("Authorization", "Bearer alice-token")
+			r.Header.Set("Idempotency-Key", "k")
+			w := httptest.NewRecorder()
+			shop.ServeHTTP(w, r)
+			return w
+		}
+		var ordered *httptest.ResponseRecorder
+		var order sync.WaitGroup
+		order.Go(func() { ordered = send(http.MethodPost, "/orders", `{"item":"tea","quantity":2}`) })
+		synctest.Wait()
+		key, err := httpmw.IdempotentOptions{}.KeyOf("alice", http.MethodPost, "/orders", "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := send(http.MethodGet, "/locks/", "").Body.String(); !strings.Contains(text, key) {
+			t.Errorf("no %q in %s", key, text)
+		}
+		const find = "/locks/find?scope=alice&method=POST&path=/orders&idempotency-key=k"
+		if text := send(http.MethodGet, find, "").Body.String(); !strings.Contains(text, "is held by") {
+			t.Error(text)
+		}
+		order.Wait()
+		if text := send(http.MethodGet, find, "").Body.String(); ordered.Code != http.StatusCreated || !strings.Contains(text, "done (ok)") {
+			t.Errorf("%d %s", ordered.Code, text)
+		}
+	})
 }
 
 func TestBadAddress(t *testing.T) {

@@ -5,16 +5,19 @@
 //	go run ./examples/worker                        on a Redis inside the process
 //	go run ./examples/worker -redis localhost:6379  on your Redis; it removes the keys that it makes
 //	go run ./examples/worker -redis A,B,C           locks on a majority of servers (lockcore.NewQuorum)
+//	go run ./examples/worker -serve localhost:8321  with the page of package inspect, until Ctrl-C
 //
 // On a majority of servers it shows only what runs alone, also while one server does not reply: Once
 // and Parking need one Redis. asynq needs one Redis too, and uses A.
 //
 // It checks its own numbers, and exits with 1 if they are not as expected. This file has all that
-// a program with asynq needs. The other files run the chapters and draw the hot account.
+// a program with asynq needs. The other files run the chapters, draw the hot account and serve the
+// page.
 package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"slices"
 	"time"
@@ -25,10 +28,26 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/asynqmw"
 )
 
-func main() { program.Main() }
+func main() { program().Main() }
 
-var program = stage.Program{Name: "worker", Quorum: true, Play: func(ctx context.Context, s *stage.Stage) error {
-	s.Say("asynq on %s", s.Where())
+func program() stage.Program {
+	var page string
+	return stage.Program{
+		Name: "worker", Quorum: true,
+		Flags: func(f *flag.FlagSet) {
+			f.StringVar(&page, "serve", "", "`host:port` of a page with the keys and tasks, such as localhost:8321; default: none")
+		},
+		Play: func(ctx context.Context, s *stage.Stage) error {
+			s.Say("asynq on %s", s.Where())
+			if page == "" {
+				return play(ctx, s)
+			}
+			return serve(ctx, s, page, play)
+		},
+	}
+}
+
+func play(ctx context.Context, s *stage.Stage) error {
 	chapters := []stage.Chapter[row]{
 		{
 			Title: "asynq alone",
@@ -60,7 +79,7 @@ var program = stage.Program{Name: "worker", Quorum: true, Play: func(ctx context
 		chapters = onMajority(s, chapters[0], chapters[2])
 	}
 	return stage.Tell(ctx, s, "runs\tmost at once\tfinal state", chapters)
-}}
+}
 
 // onMajority returns the chapters for a majority of servers.
 func onMajority(s *stage.Stage, alone, turns stage.Chapter[row]) []stage.Chapter[row] {
