@@ -43,7 +43,7 @@ func (j *judge) compare(now int64, c *command, r, reply any, heard []rules.Notic
 	case *backend.CompleteRequest:
 		j.key, want, notices = rules.Complete(j.key, r, e)
 	case *backend.Key:
-		j.key, notices = rules.Revoke(j.key, c.id, 0, e)
+		j.key, _, notices = rules.Revoke(j.key, &backend.RevokeRequest{Key: r}, c.id, e)
 	case *backend.ClearRequest:
 		j.key, want, notices = rules.Clear(j.key, r, c.id, e)
 	case *backend.ParkRequest:

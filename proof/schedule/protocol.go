@@ -168,7 +168,7 @@ func (p *protocol) encode(c *command, r any) wire.Command {
 	case *backend.CompleteRequest:
 		return s.Complete(r)
 	case *backend.Key:
-		return s.Revoke(r, c.id, wire.RevokeStep{}, 0)
+		return s.Revoke(&backend.RevokeRequest{Key: r}, c.id, wire.RevokeStep{})
 	case *backend.ClearRequest:
 		return s.Clear(r, c.id)
 	case *backend.ParkRequest:
@@ -203,7 +203,7 @@ func (p *protocol) send(now int64, c *command, r any) (any, error) {
 		switch {
 		case wire.IsStep(v):
 		case c.op == revoke && more:
-			cmd = (&wire.Sender{Channels: channels}).Revoke(&p.key, c.id, step, 0)
+			cmd = (&wire.Sender{Channels: channels}).Revoke(&backend.RevokeRequest{Key: &p.key}, c.id, step)
 		default:
 			return decode(r, wire.Elements(v))
 		}
