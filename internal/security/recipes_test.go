@@ -10,34 +10,36 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// recipes returns the blocks of docs/security.md that create a user.
-func recipes(t *testing.T, user string) (prompt, shell string) {
+// recipe returns the block of docs/security.md that creates a user: begin is a line break for the line for the
+// prompt of redis-cli.
+func recipe(t *testing.T, begin, user string) string {
 	t.Helper()
 	b, err := os.ReadFile("../../docs/security.md")
 	check(t, err)
-	find := func(begin string) string {
-		found := regexp.MustCompile("```"+begin+"ACL SETUSER "+user+" (?s:.*?)```").FindAllString(string(b), -1)
-		if len(found) != 1 {
-			t.Fatalf("the page has %q", found)
-		}
-		_, text, _ := strings.Cut(found[0], "\n")
-		return strings.TrimSuffix(text, "\n```")
+	found := regexp.MustCompile("```"+begin+"ACL SETUSER "+user+" (?s:.*?)```").FindAllString(string(b), -1)
+	if len(found) != 1 {
+		t.Fatalf("the page has %q", found)
 	}
-	return find("\n"), find("sh\nredis-cli ")
+	_, text, _ := strings.Cut(found[0], "\n")
+	return strings.TrimSuffix(text, "\n```")
 }
 
 // The page shows exactly the rights with which the tests run. It has one line for the prompt of
-// redis-cli, and one line for a shell that passes redis-cli the same words.
+// redis-cli, and for a Locker one line for a shell that passes redis-cli the same words.
 func TestPublishedRights(t *testing.T) {
 	for user, rights := range map[string]string{
 		"holdfast": redistest.Keys + " " + redistest.Channels + " " + redistest.Commands,
+		"reader":   readRights,
 		"resource": fenceRights,
 	} {
 		want := "ACL SETUSER " + user + " reset on >PASSWORD " + rights
-		prompt, shell := recipes(t, user)
-		if prompt != want {
+		if prompt := recipe(t, "\n", user); prompt != want {
 			t.Errorf("the page says %q, want %q", prompt, want)
 		}
+		if user != "holdfast" {
+			continue
+		}
+		shell := recipe(t, "sh\nredis-cli ", user)
 		cmd := exec.CommandContext(t.Context(), "sh", "-c", `redis_cli() { printf '%s\n' "$*"; }; `+strings.Replace(shell, "redis-cli", "redis_cli", 1))
 		cmd.Dir = t.TempDir() // a > in the line would write there
 		out, err := cmd.CombinedOutput()
@@ -64,10 +66,9 @@ func TestPublishedRightsElsewhere(t *testing.T) {
 // The line of the page, with a password, creates the user: on, with only that password.
 func TestRecipesWork(t *testing.T) {
 	s := redistest.Real(t)
-	for _, user := range []string{"holdfast", "resource"} {
-		prompt, _ := recipes(t, user)
+	for _, user := range []string{"holdfast", "reader", "resource"} {
 		var args []any
-		for word := range strings.FieldsSeq(prompt) {
+		for word := range strings.FieldsSeq(recipe(t, "\n", user)) {
 			args = append(args, word)
 		}
 		check(t, s.Client(t).Do(t.Context(), args...).Err())

@@ -140,7 +140,7 @@ var mistakes = []struct {
 	{"a batch is admitted although other processes wait", "throttle", "if call('ZCARD', queue) > 0 then calls = 1 end", "", "order"},
 	{"a bucket fills beyond its size", "throttle", "b.full = math.min(math.max(b.full, k.now) +", "b.full = math.min(math.max(b.full, k.now - 60000000) +", ""},
 	{"serve takes the cost of the request that it tells", "throttle", "local at = due(rates_of(text, k)) -- planted:rate-told\n", "local at = due(rates_of(text, k))\n  if at <= k.now then spend(flow, k, rates_of(text, k), 1) end\n", ""},
-	{"a time after the clock was set back is not written", "throttle", "      write_bucket(flow, bucket) -- planted:rate-clock-written\n", "", "idle"},
+	{"a time after the clock was set back is not written", "throttle", "        correct(flow, field, text_of(bucket)) -- planted:rate-clock-written\n", "", "idle"},
 	{"a time after the clock was set back stays", "throttle", "if bucket.full - k.now > bucket.ahead then -- planted:rate-clock", "if false then", "idle"},
 	{"the rate of a key has no TTL", "throttle", "keep_flow(flow, math.ceil(b.ahead / 1000) + 1)", "", "left"},
 	{"a rate is forgotten early", "throttle", "keep_flow(flow, math.ceil(b.ahead / 1000) + 1)", "call('PEXPIRE', flow, math.ceil(b.ahead / 2000) + 1)", "rate"},

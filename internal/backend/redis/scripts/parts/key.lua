@@ -54,6 +54,10 @@ local function clock()
   return time[1] * 1000000 + time[2]
 end
 
+-- Writes a time anew that is wrong since the clock was set back. A user who may only read inspects keys
+-- too. For that user the time stays, and is corrected at each reading.
+local function correct(hash, field, value) redis.pcall('HSET', hash, field, value) end
+
 -- Returns the end of a pause that has not ended, or 0, and its reason. If the end is further away than
 -- the pause is long, the clock was set back, and the field is written anew.
 local function pause_of(hash, field, now)
@@ -62,7 +66,7 @@ local function pause_of(hash, field, now)
   ends, length = tonumber(ends), tonumber(length)
   if ends - now > length then -- planted:pause-clock
     ends = now + length
-    call('HSET', hash, 'y', string.format('%.0f %.0f ', ends, length) .. reason)
+    correct(hash, 'y', string.format('%.0f %.0f ', ends, length) .. reason)
   end
   if ends <= now then return 0, '' end
   return ends, reason
@@ -78,7 +82,7 @@ local function clamp(hash, ends, length, now)
   if ends - now <= length and length <= day_us then return ends end -- planted:clock-sane
   length = math.min(day_us, length)
   if ends - now <= length then return ends end
-  call('HDEL', hash, 'x') -- first, see key.lua
-  call('HSET', hash, 'x', now + length)
+  redis.pcall('HDEL', hash, 'x') -- first, see key.lua
+  correct(hash, 'x', now + length)
   return now + length
 end

@@ -35,9 +35,7 @@ local function keep_flow(flow, ms)
   if call('PTTL', flow) < ms then call('PEXPIRE', flow, ms) end
 end
 
-local function write_bucket(flow, bucket)
-  call('HSET', flow, bucket.field, string.format('%.0f %.0f', bucket.full, bucket.ahead))
-end
+local function text_of(bucket) return string.format('%.0f %.0f', bucket.full, bucket.ahead) end
 
 -- Reads the flow into k.buckets, k.rated_head, k.rated_seen, and k.restriction if it has not ended.
 -- Returns the name of a field that cannot be read. If a bucket is full later than it can be, or a
@@ -55,7 +53,7 @@ local function load_flow(flow, k)
       bucket.full, bucket.ahead = tonumber(full), tonumber(ahead)
       if bucket.full - k.now > bucket.ahead then -- planted:rate-clock
         bucket.full = k.now + bucket.ahead
-        write_bucket(flow, bucket) -- planted:rate-clock-written
+        correct(flow, field, text_of(bucket)) -- planted:rate-clock-written
       end
     end
     buckets[field] = bucket
@@ -71,7 +69,7 @@ local function load_flow(flow, k)
     ends, length = tonumber(ends), tonumber(length)
     if ends - k.now > length then -- planted:restriction-clock
       ends = k.now + length
-      call('HSET', flow, 'z', string.format('%.0f', ends) .. string.match(v[4], ' .*$'))
+      correct(flow, 'z', string.format('%.0f', ends) .. string.match(v[4], ' .*$'))
     end
     if ends > k.now then -- planted:restriction-ends
       k.restriction = {
@@ -102,7 +100,7 @@ local function spend(flow, k, rates, calls)
     local b = r.bucket
     b.full = math.min(math.max(b.full, k.now) + refill(r.cost * calls, r.interval), k.now + max_ahead) -- planted:rate-spent
     b.ahead = b.full - k.now
-    write_bucket(flow, b)
+    call('HSET', flow, b.field, text_of(b))
     keep_flow(flow, math.ceil(b.ahead / 1000) + 1) -- planted:rate-ttl
     local left = math.max(math.floor(r.burst - b.ahead / r.interval), 0)
     local more = math.max(math.ceil(b.ahead - (r.burst - left - 1) * r.interval), 0)
