@@ -182,8 +182,12 @@ func (sh *shell) why(ctx context.Context, args []string) (int, error) {
 		if err = errors.Join(err, walkErr); err != nil { //nolint:forbidigo // one of them
 			return exitFailed, err
 		}
+		code := exitOK
+		if len(e.Tasks)+len(e.Keys) == 0 {
+			code = exitProblem
+		}
 		if *asJSON {
-			return exitOK, sh.print(e.JSON())
+			return code, sh.print(e.JSON())
 		}
 		fmt.Fprintln(sh.out, e.Answer)
 		for i := range e.Keys {
@@ -192,10 +196,7 @@ func (sh *shell) why(ctx context.Context, args []string) (int, error) {
 				return exitFailed, err
 			}
 		}
-		if len(e.Tasks)+len(e.Keys) == 0 {
-			return exitProblem, nil
-		}
-		return exitOK, nil
+		return code, nil
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -39,7 +40,7 @@ type Explanation struct {
 // Why explains why a task or the calls of a key wait. tasks finds the tasks with an ID in all queues; nil:
 // there are none. holds finds the keys that a task has. A subject that is neither is explained too.
 func Why(ctx context.Context, l *lockcore.Locker, subject string, tasks func(context.Context, string) ([]Task, error), holds func(task string) []Key) (Explanation, error) {
-	e := Explanation{AsOf: time.Now(), Subject: subject, Tasks: []Task{}}
+	e := Explanation{AsOf: time.Now().UTC(), Subject: subject, Tasks: []Task{}}
 	if tasks != nil {
 		found, err := tasks(ctx, subject)
 		if err != nil {
@@ -47,9 +48,15 @@ func Why(ctx context.Context, l *lockcore.Locker, subject string, tasks func(con
 		}
 		e.Tasks = append(e.Tasks, found...)
 	}
-	name := subject
+	names := []string{subject}
+	if len(e.Tasks) > 0 {
+		names = nil
+	}
 	for _, t := range e.Tasks {
-		if name = KeyIn(t.LastErr); t.State == "active" {
+		if name := KeyIn(t.LastErr); name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+		if t.State == "active" {
 			if e.Keys = holds(subject); len(e.Keys) > 0 {
 				e.Holds = true
 				e.Answer = e.Text()
@@ -57,7 +64,7 @@ func Why(ctx context.Context, l *lockcore.Locker, subject string, tasks func(con
 			}
 		}
 	}
-	if name != "" {
+	for _, name := range names {
 		for _, kind := range []event.Kind{event.KindExclusive, event.KindOnce} {
 			k, err := Inspect(ctx, l, kind, name, false)
 			if err != nil {
