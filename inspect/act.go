@@ -125,7 +125,8 @@ var verbs = map[string]verb{
 			{"n", "Limit", "", "the sum of the weights of calls at a time, 1 to 1000000; empty: not bounded"},
 			{"rate", "Rate", "", "how many calls begin in a time, such as 2/1s; empty: not bounded"},
 			{"burst", "Burst", "", "with a rate: how many calls may begin at once; empty: 1"},
-			{"for", "For", "1h", "1s to 720h"}, reason,
+			{"for", "For", "1h", "1s to 720h"},
+			reason,
 		},
 		seen: func(*operator.Key) string { return "" },
 		do: func(ctx context.Context, l *lockcore.Locker, k *operator.Key, form func(string) string) (string, error) {

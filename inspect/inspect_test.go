@@ -387,7 +387,7 @@ func TestEvents(t *testing.T) {
 		t.Cleanup(func() { _ = resp.Body.Close() })
 		return resp
 	}
-	first := stream()
+	first := stream() //nolint:bodyclose // by Cleanup
 	var buf [1 << 14]byte
 	n, _ := first.Body.Read(buf[:])
 	contains(t, string(buf[:n]), "retry: ")
@@ -400,11 +400,12 @@ func TestEvents(t *testing.T) {
 		}
 	}
 	for range 31 {
-		if resp := stream(); resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
+		if resp := stream(); resp.StatusCode != http.StatusOK || //nolint:bodyclose // by Cleanup
+			resp.Header.Get("Content-Type") != "text/event-stream" {
 			t.Fatalf("%v", resp.Status)
 		}
 	}
-	resp := stream()
+	resp := stream() //nolint:bodyclose // by Cleanup
 	if body, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("the 33rd stream: %s %s", resp.Status, body)
 	}

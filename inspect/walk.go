@@ -148,7 +148,7 @@ func (w *walker) walkOnce(ctx context.Context, n int, kind event.Kind) error {
 			continue // there may be millions, and nothing waits for them
 		}
 		if err := w.add(ctx, n, e); err != nil {
-			return nil //nolint:nilerr // the walk ends early
+			return nil // the walk ends early
 		}
 	}
 	return nil

@@ -48,7 +48,7 @@ func TestViewersShareAWalk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer locks.Close(t.Context()) //nolint:errcheck // it holds nothing
+		defer locks.Close(t.Context())
 		h := inspect.New(locks, inspect.Options{})
 		look := func(viewers int, d time.Duration) int64 {
 			before := count.Load()
@@ -123,7 +123,7 @@ func TestQuorumAndLookups(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer locks.Close(context.Background()) //nolint:errcheck // it holds nothing
+	defer locks.Close(context.Background())
 	le, err := locks.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Minute})
 	if err != nil {
 		t.Fatal(err)
@@ -161,7 +161,7 @@ func TestRedisAway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer locks.Close(context.Background()) //nolint:errcheck // it holds nothing
+	defer locks.Close(context.Background())
 	p := &page{T: t, locks: locks, h: inspect.New(locks, inspect.Options{})}
 	for !strings.Contains(p.get(http.StatusOK, "/"), `class="problem"`) { // the walk fails after a second
 		time.Sleep(100 * time.Millisecond)

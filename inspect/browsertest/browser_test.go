@@ -1,4 +1,4 @@
-package browsertest
+package browsertest_test
 
 import (
 	"context"
@@ -24,7 +24,7 @@ const patience = time.Minute // for what happens at once, on a machine that is b
 // browser is a tab of Chromium.
 type browser struct {
 	*testing.T
-	ctx context.Context
+	ctx context.Context //nolint:containedctx // of chromedp: the tab
 }
 
 // open starts Chromium. Without one the test is skipped, and fails if CI is set.
