@@ -48,9 +48,10 @@ func TestSchedulesFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, seed := range []uint64{
-		5981, // the shares of a key that all cool were kept a millisecond longer than its hash
-		985,  // a request with a rate lost its place, because it had waited for something else for 5 s
-		2815, // behind an expired hold, the dead processes of the queue delayed a request with a rate for ever
+		5981,       // the shares of a key that all cool were kept a millisecond longer than its hash
+		985,        // a request with a rate lost its place, because it had waited for something else for 5 s
+		2815,       // behind an expired hold, the dead processes of the queue delayed a request with a rate for ever
+		4194443320, // the first request of the queue was removed as silent, because it had sent again while another one was before it
 	} {
 		for _, s := range servers {
 			if _, v := schedule.Run(s, seed); v != nil {

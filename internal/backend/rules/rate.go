@@ -201,6 +201,8 @@ func busyRated(k Key, r *backend.AcquireRequest, e Env) (Key, backend.AcquireRep
 	reply := backend.AcquireReply{Outcome: backend.OutcomeBusy, Exact: true, Queue: len(k.Queue), Place: 2}
 	if len(k.Queue) > 0 && isWaiter(e.Locker, r.ID)(k.Queue[0]) {
 		reply.Place = 1
+	}
+	if reply.Place == 1 || k.Flow.Head == r.ID { // at the same µs a later request may come before it
 		k.Flow.see(r.ID, e.Now)
 	}
 	f, turn := k.Flow, e.Now

@@ -127,7 +127,7 @@ end
 local function busy_rated(key, k, id, member, rates)
   local waiting, first = call('ZCARD', key.queue), call('ZRANGE', key.queue, 0, max_counted - 1)
   local in_turn = first[1] == member
-  if in_turn then see_head(key.flow, k, id) end
+  if in_turn or k.rated_head == id then see_head(key.flow, k, id) end -- at the same µs a later request may come before it
   local turn = k.now
   for _, other in ipairs(first) do
     if other == member then break end
