@@ -101,7 +101,11 @@ var verbs = map[string]verb{
 			if err != nil {
 				return "", err
 			}
-			return d.String() + ": " + form("reason"), l.Pause(ctx, k.Key, d, form("reason"))
+			err = l.Pause(ctx, k.Key, d, form("reason"))
+			if err != nil && ctx.Err() == nil && statusOf(err) == http.StatusServiceUnavailable && !errors.Is(err, lockcore.ErrUnavailable) {
+				err = inputError{err} // of a field
+			}
+			return d.String() + ": " + form("reason"), err
 		},
 	},
 	"end-pause": {
@@ -288,6 +292,7 @@ func (h *handler) act(name string) http.HandlerFunc {
 		switch {
 		case errors.Is(err, lockcore.ErrRecord) && name == "clear" && seen == unreadable:
 			a.Err = h.locks.ClearIfUnchanged(r.Context(), k.Kind, k.Key, lockcore.Holding{})
+			err = nil
 		case err != nil:
 			a.Err = err
 		case seen != verbs[name].seen(&k) || !verbs[name].may(&k):

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/idempotency"
 	"github.com/holdfast-go/holdfast/inspect"
@@ -274,12 +276,35 @@ func TestClear(t *testing.T) {
 	}
 }
 
+// A key whose data cannot be read is cleared, and the answer says so.
+func TestClearUnreadable(t *testing.T) {
+	rdb := redis.NewClient(locktest.NewServer(t).Options())
+	t.Cleanup(func() { _ = rdb.Close() })
+	locks, err := lockcore.New(rdb, lockcore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locks.Close(context.Background()) //nolint:errcheck // it holds nothing
+	p := &page{T: t, locks: locks, h: inspect.New(locks, inspect.Options{Allow: func(*http.Request) error { return nil }})}
+	if err := rdb.HSet(t.Context(), "holdfast:2:o:{k}", "s", "h", "t", "many").Err(); err != nil {
+		t.Fatal(err)
+	}
+	const query = "kind=once&key=k"
+	contains(t, p.get(http.StatusConflict, "/key?"+query), "must be a number")
+	p.act(http.StatusSeeOther, "clear", query)
+	if h, err := locks.Inspect(t.Context(), event.KindOnce, "k"); err != nil || h.State != lockcore.StateFree {
+		t.Errorf("%v, %v", h.State, err)
+	}
+}
+
 // Pauses and limits need a reason, and bad input names field, value and bound. It keeps what was typed.
 func TestPauseAndLimit(t *testing.T) {
 	p := open(t, true, inspect.Options{})
 	const query = "kind=exclusive&key=partner:acme"
 	contains(t, p.act(http.StatusBadRequest, "pause", query, "for", "5m").Body.String(), "reason is empty", `value="5m"`)
 	contains(t, p.act(http.StatusBadRequest, "pause", query, "for", "long", "reason", "r").Body.String(), "for is &#34;long&#34;, must be a duration")
+	contains(t, p.act(http.StatusBadRequest, "pause", query, "for", "48h", "reason", "r").Body.String(), "d is 48h0m0s, must be 0 or between", `value="48h"`)
+	contains(t, p.act(http.StatusBadRequest, "pause", query, "reason", strings.Repeat("r", 257)).Body.String(), "must be between 1 and 256 bytes", `value="rrr`)
 	p.act(http.StatusSeeOther, "pause", query, "for", "5m", "reason", "acme is down")
 	contains(t, p.get(http.StatusOK, "/key?"+query+"&done=pause"), "Pause: done.", "is paused: no call begins for", "acme is down")
 	form := p.form("end-pause", query)
