@@ -38,8 +38,8 @@ type confirmation struct {
 	Text        string
 	Fields      []field
 	Values      map[string]string
-	Hidden      map[string]string
-	Query       template.URL // of the details
+	Seen        string
+	Query       template.URL // names the key: a field of a form could not hold each byte
 	Error       string
 }
 
@@ -114,7 +114,7 @@ var verbs = map[string]verb{
 		text: func(k *operator.Key) string {
 			return fmt.Sprintf("The key is paused for another %s: %s. Its calls begin as soon as the pause has ended.", operator.Age(k.PauseLeft), operator.OneLine(k.PauseReason))
 		},
-		seen: func(k *operator.Key) string { return k.PauseReason },
+		seen: func(k *operator.Key) string { return strconv.QuoteToASCII(k.PauseReason) }, // a form changes line breaks
 		do: func(ctx context.Context, l *lockcore.Locker, k *operator.Key, _ func(string) string) (string, error) {
 			return "", l.Pause(ctx, k.Key, 0, "")
 		},
@@ -147,7 +147,7 @@ var verbs = map[string]verb{
 		text: func(k *operator.Key) string {
 			return fmt.Sprintf("The key is restricted to %s for another %s: %s. Its calls have their own terms as soon as that has ended.", operator.Bounds(k.Restriction), operator.Age(k.Restriction.For), operator.OneLine(k.Restriction.Reason))
 		},
-		seen: func(k *operator.Key) string { return k.Restriction.Reason },
+		seen: func(k *operator.Key) string { return strconv.QuoteToASCII(k.Restriction.Reason) },
 		do: func(ctx context.Context, l *lockcore.Locker, k *operator.Key, _ func(string) string) (string, error) {
 			return "", l.Restrict(ctx, k.Key, lockcore.Restriction{})
 		},
@@ -240,17 +240,11 @@ func (h *handler) confirm(name string) http.HandlerFunc {
 // form shows the form of an action. problem is an error of an input, or says that the data cannot be read.
 func (h *handler) form(w http.ResponseWriter, r *http.Request, status int, name string, k *operator.Key, problem error) {
 	v := verbs[name]
-	n := named{k.Kind, k.Key}
-	c := &confirmation{Verb: name, Label: v.label, Fields: v.fields, Query: h.query(n), Values: map[string]string{}, Hidden: map[string]string{"kind": n.Kind.String(), "seen": v.seen(k)}}
-	if shown := h.o.ShowKey(n.Kind, n.Key); shown == n.Key {
-		c.Hidden["key"] = n.Key
-	} else {
-		c.Hidden["ref"] = h.ref(n)
-	}
+	c := &confirmation{Verb: name, Label: v.label, Fields: v.fields, Query: h.query(named{k.Kind, k.Key}), Values: map[string]string{}, Seen: v.seen(k)}
 	text := v.text(h.shown(k))
 	if errors.Is(problem, lockcore.ErrRecord) {
 		text = "The data of the key cannot be read. A run of the key may be under way, or have had its effect, so check that first. Clearing deletes its record."
-		c.Hidden["seen"] = unreadable
+		c.Seen = unreadable
 	}
 	c.Text = strings.ReplaceAll(strings.TrimSpace(text), "\n", " ")
 	for _, f := range v.fields {

@@ -68,24 +68,41 @@ func (p *page) act(status int, verb, query string, fields ...string) *httptest.R
 	return p.send(status, verb, p.form(verb, query), fields...)
 }
 
-// form returns the inputs of a confirmation.
+// form returns the inputs of a confirmation, and the query of its address.
 func (p *page) form(verb, query string) url.Values {
 	p.Helper()
-	form := url.Values{}
-	for _, m := range input.FindAllStringSubmatch(p.get(http.StatusOK, "/"+verb+"?"+query), -1) {
-		form.Set(m[1], unescape(m[2]))
+	text := p.get(http.StatusOK, "/"+verb+"?"+query)
+	_, action, _ := strings.Cut(text, `method="post" action="`+verb+"?")
+	action, _, _ = strings.Cut(action, `"`)
+	form, err := url.ParseQuery(unescape(action))
+	if err != nil || len(form) == 0 {
+		p.Fatalf("%v: %q in %s", err, action, text)
+	}
+	for _, m := range input.FindAllStringSubmatch(text, -1) {
+		form.Set(m[1], newlines(unescape(m[2])))
 	}
 	return form
 }
 
 var unescape = strings.NewReplacer("&#34;", `"`, "&lt;", "<", "&gt;", ">", "&amp;", "&", "&#39;", "'", "&#43;", "+").Replace
 
+// newlines is what a browser does to an input.
+var newlines = strings.NewReplacer("\r\n", "\r\n", "\r", "\r\n", "\n", "\r\n", "\x00", "\ufffd", "\xff", "\ufffd").Replace
+
 func (p *page) send(status int, verb string, form url.Values, fields ...string) *httptest.ResponseRecorder {
 	p.Helper()
 	for i := 0; i < len(fields); i += 2 {
 		form.Set(fields[i], fields[i+1])
 	}
-	r := httptest.NewRequestWithContext(p.Context(), http.MethodPost, "/"+verb, strings.NewReader(form.Encode()))
+	query, body := url.Values{}, url.Values{}
+	for name, values := range form {
+		if name == "kind" || name == "key" || name == "ref" {
+			query[name] = values
+		} else {
+			body[name] = values
+		}
+	}
+	r := httptest.NewRequestWithContext(p.Context(), http.MethodPost, "/"+verb+"?"+query.Encode(), strings.NewReader(body.Encode()))
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	w := p.do(r)
 	if w.Code != status {
@@ -201,6 +218,19 @@ func TestHostileText(t *testing.T) {
 		lacks(t, p.get(http.StatusOK, target), "<img")
 	}
 	contains(t, p.get(http.StatusOK, "/key?"+query), "&lt;img")
+}
+
+// A form acts on the key that it shows, whatever the bytes of the key and of a reason are.
+func TestAnyBytes(t *testing.T) {
+	p := open(t, true, inspect.Options{})
+	for _, key := range []string{"a\nb", "a\rb\r\n", "\xff\x00", "a&b=c;d+e%2f", "../..", strings.Repeat("ü", 256)} {
+		query := url.Values{"kind": {"exclusive"}, "key": {key}}.Encode()
+		p.act(http.StatusSeeOther, "pause", query, "reason", "line 1\nline 2")
+		if h, err := p.locks.Inspect(t.Context(), event.KindExclusive, key); err != nil || h.PauseLeft <= 0 {
+			t.Errorf("%q is not paused: %v", key, err)
+		}
+		p.act(http.StatusSeeOther, "end-pause", query)
+	}
 }
 
 // A revocation reaches the holder, and only the hold that was shown. Each act is recorded.
