@@ -265,7 +265,6 @@ const unreadable = "unreadable"
 // act does an action, and shows the key.
 func (h *handler) act(name string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, 1<<16)
 		if err := r.ParseForm(); err != nil {
 			h.fail(w, r, http.StatusBadRequest, errForm)
 			return

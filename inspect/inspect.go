@@ -154,7 +154,8 @@ func New(locks *lockcore.Locker, o Options) http.Handler {
 	return secure(http.NewCrossOriginProtection().Handler(mux))
 }
 
-// secure adds the headers that each response has.
+// secure adds the headers that each response has, and bounds the body of each request: FormValue also
+// reads the body of a GET.
 func secure(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for name, value := range map[string]string{
@@ -165,6 +166,7 @@ func secure(next http.Handler) http.Handler {
 		} {
 			w.Header().Set(name, value)
 		}
+		r.Body = http.MaxBytesReader(w, r.Body, 1<<16)
 		next.ServeHTTP(w, r)
 	})
 }

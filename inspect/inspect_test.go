@@ -184,6 +184,21 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
+// No request makes the handler read much, whatever its method and form are.
+func TestHugeBody(t *testing.T) {
+	p := open(t, true, inspect.Options{})
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		for _, form := range []string{"multipart/form-data; boundary=b", "application/x-www-form-urlencoded"} {
+			body := strings.NewReader("--b\r\nContent-Disposition: form-data; name=\"f\"; filename=\"f\"\r\n\r\n" + strings.Repeat("x", 1<<22))
+			r := httptest.NewRequestWithContext(t.Context(), method, "/revoke?kind=exclusive&key=k", body)
+			r.Header.Set("Content-Type", form)
+			if p.do(r); body.Len() < 1<<21 {
+				t.Errorf("%s %s: %d bytes are left", method, form, body.Len())
+			}
+		}
+	}
+}
+
 // The form of another site is refused.
 func TestCrossOrigin(t *testing.T) {
 	p := open(t, true, inspect.Options{})
