@@ -40,6 +40,7 @@ type walker struct {
 	looked  time.Time // when a viewer was last here
 	once    time.Time // until then keys of Once are walked too
 	known   map[named]*seen
+	over    bool // the current walk has found more than maxKnown
 	shot    snapshot
 	ready   chan struct{} // closed with the first snapshot since the start
 }
@@ -58,7 +59,7 @@ type snapshot struct {
 	last  time.Time // end of the last complete walk
 	took  time.Duration
 	found int  // keys that the current walk has found
-	full  bool // there are more than maxKnown
+	full  bool // this walk or the one before has found more than maxKnown
 	once  bool // keys of Once are included
 	err   error
 }
@@ -115,17 +116,19 @@ func (w *walker) walk(ctx context.Context) {
 		start := time.Now()
 		w.mu.Lock()
 		once := time.Now().Before(w.once)
-		w.shot.found = 0
+		w.shot.found, w.over = 0, false
 		w.mu.Unlock()
 		err := w.walkOnce(ctx, n, event.KindExclusive)
 		if err == nil && once {
 			err = w.walkOnce(ctx, n, event.KindOnce)
 		}
-		if ctx.Err() != nil {
+		w.mu.Lock()
+		if ctx.Err() != nil { // the snapshot belongs to the next run
+			w.mu.Unlock()
 			return
 		}
-		w.mu.Lock()
 		if w.shot.err = err; err == nil {
+			w.shot.full = w.over
 			maps.DeleteFunc(w.known, func(_ named, s *seen) bool { return s.walk < n-1 }) // one that appeared meanwhile may be missing in one walk
 			w.shot.walks, w.shot.last, w.shot.took = w.shot.walks+1, time.Now(), time.Since(start)
 		}
@@ -163,13 +166,17 @@ func (w *walker) add(ctx context.Context, n int, e doctor.Entry) error {
 	if e.Kind == event.KindOnce && time.Now().After(w.once) {
 		return errNotAsked
 	}
-	name := named{e.Kind, e.Key}
-	w.shot.found++
-	if w.known[name] == nil && len(w.known) >= maxKnown {
-		w.shot.full = true
+	name, k := named{e.Kind, e.Key}, operator.Key{Entry: e}
+	if !interesting(&k) { // a key that was not released, for example: it must not take the place of one that is held
+		delete(w.known, name)
 		return nil
 	}
-	w.known[name] = &seen{operator.Key{Entry: e}, n}
+	w.shot.found++
+	if w.known[name] == nil && len(w.known) >= maxKnown {
+		w.over, w.shot.full = true, true
+		return nil
+	}
+	w.known[name] = &seen{k, n}
 	return nil
 }
 
@@ -233,7 +240,7 @@ func longestFirst(a, b *seen) int {
 
 // interesting reports whether a list shows the key.
 func interesting(k *operator.Key) bool {
-	return k.State != lockcore.StateFree && k.State != lockcore.StateDone || k.Queue > 0 || k.Parked > 0 || k.Restriction.For > 0 || k.NextTurn > 0
+	return k.State != lockcore.StateFree && k.State != lockcore.StateDone || k.PauseLeft > 0 || k.Queue > 0 || k.Parked > 0 || k.Restriction.For > 0 || k.NextTurn > 0
 }
 
 // publish makes a snapshot. mu must be held.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -15,7 +16,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/inspect"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
 )
@@ -169,4 +172,43 @@ func TestRedisAway(t *testing.T) {
 	contains(t, p.get(http.StatusServiceUnavailable, "/key?kind=exclusive&key=k"), "unavailable")
 	p.get(http.StatusServiceUnavailable, "/api/key?kind=exclusive&key=k")
 	p.get(http.StatusServiceUnavailable, "/find?q=k")
+}
+
+// After a time with too many keys, the page stops saying that some are missing. Free keys that were not
+// released take no place of those that are held.
+func TestManyKeys(t *testing.T) {
+	testlevel.Full(t)
+	const many = 10_010
+	synctest.Test(t, func(t *testing.T) {
+		p := open(t, false, inspect.Options{})
+		for i := range many {
+			if _, err := p.locks.AcquireFixed(t.Context(), fmt.Sprint("dead-", i), lockcore.Terms{Lease: time.Second}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Minute)
+		if h, err := p.locks.Inspect(t.Context(), event.KindExclusive, "dead-0"); err != nil || !h.NotReleased || h.State != lockcore.StateFree {
+			t.Fatalf("%+v, %v", h, err)
+		}
+		look := func(d time.Duration, complete string) {
+			t.Helper()
+			if err := p.locks.Pause(t.Context(), "late", time.Hour, "r"); err != nil {
+				t.Fatal(err)
+			}
+			p.get(http.StatusOK, "/")
+			time.Sleep(d)
+			if list := p.get(http.StatusOK, "/api/held"); !strings.Contains(list, `"complete": `+complete) || complete == "true" && !strings.Contains(list, `"key": "late"`) {
+				t.Errorf("complete is not %s, in %.200s", complete, list)
+			}
+		}
+		look(5*time.Second, "true")
+		for i := range many {
+			if err := p.locks.Pause(t.Context(), fmt.Sprint("dead-", i), 15*time.Second, "r"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		look(5*time.Second, "false")
+		look(30*time.Second, "true")
+		time.Sleep(2 * time.Minute) // otherwise a goroutine is left
+	})
 }
