@@ -2,6 +2,8 @@ package inspect
 
 import (
 	"context"
+	"crypto/aes"
+	"crypto/cipher"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -97,7 +99,8 @@ type handler struct {
 	locks  *lockcore.Locker
 	o      Options
 	walker *walker
-	secret [32]byte // of the references in links
+	secret [32]byte    // of the nonces of the references in links
+	hidden cipher.AEAD // encrypts them
 
 	mu      sync.Mutex // guards the fields below
 	streams int
@@ -131,7 +134,11 @@ func New(locks *lockcore.Locker, o Options) http.Handler {
 		o.Pace = defaultPace
 	}
 	h := &handler{locks: locks, o: o, walker: newWalker(locks, o.Pace), servers: map[*http.Server]chan struct{}{}}
+	var key [32]byte
+	_, _ = rand.Read(key[:])
 	_, _ = rand.Read(h.secret[:])
+	block, _ := aes.NewCipher(key[:]) // it accepts 32 bytes
+	h.hidden, _ = cipher.NewGCM(block)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", h.screen(held))
 	mux.HandleFunc("GET /stuck", h.screen(stuck))
@@ -204,16 +211,30 @@ func (h *handler) query(n named) template.URL {
 	return template.URL(q.Encode()) //nolint:gosec // it has no character that means something in HTML or a URL
 }
 
-// ref returns the reference of a key. It does not show the key, and another process makes another one.
+// ref returns the reference of a key: the key, encrypted. It is the same each time, so that a list
+// that has not changed is not sent again. Another process makes another one.
 func (h *handler) ref(n named) string {
+	text := append([]byte{byte(n.Kind)}, n.Key...)
 	mac := hmac.New(sha256.New, h.secret[:])
-	fmt.Fprintf(mac, "%d %s", n.Kind, n.Key)
-	return hex.EncodeToString(mac.Sum(nil)[:16])
+	mac.Write(text)
+	nonce := mac.Sum(nil)[:h.hidden.NonceSize()]
+	return hex.EncodeToString(h.hidden.Seal(nonce, nonce, text, nil))
+}
+
+// named returns the key of a reference of this process.
+func (h *handler) named(ref string) (named, error) {
+	data, err := hex.DecodeString(ref)
+	if size := h.hidden.NonceSize(); err == nil && len(data) > size {
+		if text, err := h.hidden.Open(nil, data[:size], data[size:], nil); err == nil {
+			return named{event.Kind(text[0]), string(text[1:])}, nil
+		}
+	}
+	return named{}, errRef
 }
 
 var (
 	errKind = errors.New("kind must be exclusive or once")
-	errRef  = errors.New("this link is old: the key is not among those that were seen last. Find it by its name")
+	errRef  = errors.New("this link is old: it ends with the process that made it. Find the key by its name")
 )
 
 // keyOf returns the key that a request names.
@@ -228,12 +249,7 @@ func (h *handler) keyOf(r *http.Request) (named, error) {
 		return n, fmt.Errorf("%w, not %q", errKind, kind)
 	}
 	if ref := r.FormValue("ref"); ref != "" {
-		for _, known := range h.walker.names() {
-			if known.Kind == n.Kind && h.ref(known) == ref {
-				return known, nil
-			}
-		}
-		return n, errRef
+		return h.named(ref)
 	}
 	n.Key = r.FormValue("key")
 	return n, nil

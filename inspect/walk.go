@@ -103,13 +103,6 @@ func (w *walker) withOnce(include bool) {
 	maps.DeleteFunc(w.known, func(n named, _ *seen) bool { return n.Kind == event.KindOnce })
 }
 
-// names returns the keys that are known.
-func (w *walker) names() []named {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Collect(maps.Keys(w.known))
-}
-
 // walk reads all keys again and again, until ctx ends.
 func (w *walker) walk(ctx context.Context) {
 	for n := 1; ctx.Err() == nil; n++ {
