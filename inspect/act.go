@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/event"
+	"github.com/holdfast-go/holdfast/internal/access"
+	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/operator"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -230,7 +232,7 @@ func (h *handler) confirm(name string) http.HandlerFunc {
 		case err != nil && !(name == "clear" && errors.Is(err, lockcore.ErrRecord)):
 			h.fail(w, r, status, err)
 		case err == nil && !verbs[name].may(&k):
-			h.fail(w, r, http.StatusConflict, fmt.Errorf("%s is %s: nothing to %s", operator.OneLine(h.o.ShowKey(k.Kind, k.Key)), k.StateText(), strings.ToLower(verbs[name].label)))
+			h.fail(w, r, http.StatusConflict, fmt.Errorf("%s is %s: nothing to %s", operator.OneLine(h.o.ShowKey(k.Kind, k.Key)), h.shown(&k).StateText(), strings.ToLower(verbs[name].label)))
 		default:
 			h.form(w, r, http.StatusOK, name, &k, err)
 		}
@@ -302,7 +304,7 @@ func (h *handler) act(name string) http.HandlerFunc {
 		case err != nil:
 			h.fail(w, r, status, err)
 		case a.Err != nil:
-			h.fail(w, r, statusOf(a.Err), a.Err)
+			h.fail(w, r, statusOf(a.Err), h.hideIn(a.Err, named{k.Kind, k.Key}))
 		default:
 			w.Header().Set("Location", "key?"+string(h.query(named{k.Kind, k.Key}))+"&done="+name)
 			w.WriteHeader(http.StatusSeeOther)
@@ -320,10 +322,34 @@ func (h *handler) look(r *http.Request) (operator.Key, int, error) {
 		return operator.Key{}, http.StatusBadRequest, err
 	}
 	k, err := operator.Inspect(r.Context(), h.locks, n.Kind, n.Key, false)
-	if shown := h.o.ShowKey(n.Kind, n.Key); err != nil && shown != n.Key {
-		err = hiddenError{err, strings.ReplaceAll(err.Error(), n.Key, shown)}
-	}
+	err = h.hideIn(err, n)
 	return k, statusOf(err), err
+}
+
+// hideIn returns err, whose text has what is shown of a key.
+func (h *handler) hideIn(err error, n named) error {
+	if err == nil {
+		return nil
+	}
+	return hiddenError{err, h.hide(err.Error(), n)}
+}
+
+// hide returns text with what is shown of a key in place of the key, as it is, as %q prints it, or as its
+// name in Redis.
+func (h *handler) hide(text string, n named) string {
+	shown := h.o.ShowKey(n.Kind, n.Key)
+	if shown == n.Key || n.Key == "" {
+		return text
+	}
+	stored := access.Of(h.locks).Backend.Key(backend.Kind(n.Kind), n.Key).Stored[0]
+	for _, name := range []string{stored, n.Key} {
+		for _, quoted := range []string{strconv.QuoteToASCII(name), strconv.Quote(name), `"` + name + `"`} {
+			if name != "" {
+				text = strings.ReplaceAll(text, quoted[1:len(quoted)-1], shown)
+			}
+		}
+	}
+	return text
 }
 
 // hiddenError is an error whose text has what is shown of a key.
@@ -335,10 +361,15 @@ type hiddenError struct {
 func (h hiddenError) Error() string { return h.text }
 func (h hiddenError) Unwrap() error { return h.error }
 
-// shown returns a key under the name that the page shows.
+// shown returns a key under the name that the page shows. A failure may name the key too.
 func (h *handler) shown(k *operator.Key) *operator.Key {
 	shown := *k
 	shown.Key = h.o.ShowKey(k.Kind, k.Key)
+	if k.Result != nil {
+		result := *k.Result
+		result.Error = h.hide(result.Error, named{k.Kind, k.Key})
+		shown.Result = &result
+	}
 	return &shown
 }
 

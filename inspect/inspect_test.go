@@ -414,6 +414,84 @@ func TestShowKey(t *testing.T) {
 	contains(t, p.get(http.StatusOK, "/key?kind=once&key=paid"), "record: "+record)
 }
 
+// A failure, the error of a task and unreadable data do not show a key either. The links of a key that no
+// walk knows work.
+func TestShowKeyInErrors(t *testing.T) {
+	const secret = "card \"4111\" é"
+	rdb := redis.NewClient(locktest.NewServer(t).Options())
+	t.Cleanup(func() { _ = rdb.Close() })
+	locks, err := lockcore.New(rdb, lockcore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locks.Close(context.Background()) //nolint:errcheck // it holds nothing
+	p := &page{T: t, locks: locks, h: inspect.New(locks, inspect.Options{
+		Allow: func(*http.Request) error { return nil },
+		Pace:  -1,
+		ShowKey: func(kind event.Kind, key string) string {
+			if kind == event.KindOnce {
+				return "a card"
+			}
+			return key
+		},
+		Tasks: func(_ context.Context, id string) ([]inspect.Task, error) {
+			if id != "job" {
+				return nil, nil
+			}
+			return []inspect.Task{{ID: id, State: "archived", LastErr: fmt.Sprintf("lockcore: %q was abandoned; lockcore: %q was abandoned", "other", secret)}, {ID: id, State: "retry", LastErr: fmt.Sprintf("lockcore: %q was abandoned", secret)}}, nil
+		},
+	})}
+	clean := func(status int, target string) string {
+		t.Helper()
+		text := p.get(status, target)
+		lacks(t, text, "4111")
+		return text
+	}
+	le, _, err := locks.Claim(t.Context(), secret, lockcore.Claim{})
+	if err == nil {
+		var data []byte
+		if data, err = (idempotency.Content{Ending: idempotency.Failed, Data: []byte("refused: " + secret)}).Encode(); err == nil {
+			err = le.Complete(t.Context(), data, time.Hour)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	contains(t, clean(http.StatusOK, "/api/why?q=job"), "a card is done (failed: ")
+	link := regexp.MustCompile(`key\?(kind=once&amp;ref=[0-9a-f]+)`).FindStringSubmatch(clean(http.StatusOK, "/find?q=job"))
+	if link == nil {
+		t.Fatal("no link")
+	}
+	query := unescape(link[1])
+	contains(t, clean(http.StatusOK, "/key?"+query), "refused: a card")
+	clean(http.StatusOK, "/api/key?"+query)
+	clean(http.StatusConflict, "/revoke?"+query)
+	p.act(http.StatusSeeOther, "clear", query)
+	clean(http.StatusOK, "/key?"+query)
+	if err := rdb.HSet(t.Context(), `holdfast:2:o:{card%20"4111"%20%C3%A9}`, "s", "h", "t", "many").Err(); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, clean(http.StatusConflict, "/key?"+query), "must be a number")
+	clean(http.StatusOK, "/clear?"+query)
+	contains(t, clean(http.StatusConflict, "/api/why?q=job"), "must be a number")
+}
+
+// An answer has the keys of each task with the ID, and the key with that name. Text of an error that can be no
+// key changes nothing.
+func TestWhyFindsAllKeys(t *testing.T) {
+	p := open(t, false, inspect.Options{Tasks: func(_ context.Context, id string) ([]inspect.Task, error) {
+		return []inspect.Task{
+			{ID: id, Queue: "a", State: "retry", LastErr: `lockcore: "account:1" is busy`},
+			{ID: id, Queue: "b", State: "retry", LastErr: fmt.Sprintf("lockcore: %q is busy", strings.Repeat("k", 600))},
+			{ID: id, Queue: "c", State: "pending"},
+		}, nil
+	}})
+	p.acquire("account:1", lockcore.Terms{})
+	p.acquire("job", lockcore.Terms{})
+	contains(t, p.get(http.StatusOK, "/api/why?q=job"), "account:1 is held by", "job is held by", `"queue": "b"`)
+	contains(t, p.get(http.StatusOK, "/find?q="+strings.Repeat("j", 600)), "account:1 is held by")
+}
+
 // The lists as JSON have the fields of the command.
 func TestAPI(t *testing.T) {
 	p := open(t, false, inspect.Options{})

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/holdfast-go/holdfast/event"
@@ -26,7 +25,7 @@ type detail struct {
 type link struct{ Verb, Label string }
 
 func (h *handler) detail(k *operator.Key) *detail {
-	d := &detail{Row: h.row(k), Facts: k.Facts(), Says: h.shown(k).Explain()}
+	d := &detail{Row: h.row(k), Facts: h.shown(k).Facts(), Says: h.shown(k).Explain()}
 	d.Facts = slices.DeleteFunc(d.Facts, func(f operator.Fact) bool { return f.Name == "key" })
 	if k.Record != nil && h.o.Record != nil {
 		if c, err := idempotency.Decode(k.Record.Data); err == nil {
@@ -100,12 +99,15 @@ func (h *handler) why(r *http.Request, subject string) (operator.Explanation, er
 	shown := e
 	shown.Keys = slices.Clone(e.Keys)
 	for i := range shown.Keys {
-		shown.Keys[i].Key = h.o.ShowKey(e.Keys[i].Kind, e.Keys[i].Key)
+		shown.Keys[i] = *h.shown(&e.Keys[i])
 	}
 	e.Tasks = slices.Clone(e.Tasks)
 	for i := range e.Tasks {
-		if key := operator.KeyIn(e.Tasks[i].LastErr); key != "" {
-			e.Tasks[i].LastErr = strings.ReplaceAll(e.Tasks[i].LastErr, key, h.o.ShowKey(event.KindExclusive, key))
+		for _, key := range operator.KeysIn(e.Tasks[i].LastErr) {
+			for _, kind := range []event.Kind{event.KindExclusive, event.KindOnce} { // the error does not say which
+				e.Tasks[i].LastErr = h.hide(e.Tasks[i].LastErr, named{kind, key})
+				err = h.hideIn(err, named{kind, key})
+			}
 		}
 	}
 	shown.Tasks = e.Tasks
@@ -160,7 +162,7 @@ func (h *handler) apiWhy(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	for i := range e.Keys {
-		e.Keys[i].Key = h.o.ShowKey(e.Keys[i].Kind, e.Keys[i].Key)
+		e.Keys[i] = *h.shown(&e.Keys[i])
 	}
 	writeJSON(w, http.StatusOK, e.JSON())
 }

@@ -170,7 +170,7 @@ func (h *handler) rows(l list, match, order string) (rows []row, more int) {
 
 func (h *handler) row(k *operator.Key) row {
 	r := row{
-		Key: operator.OneLine(h.o.ShowKey(k.Kind, k.Key)), Kind: k.Kind.String(), State: k.StateText() + k.BoundText(), Holder: operator.Holder(k.Holder), Query: h.query(named{k.Kind, k.Key}),
+		Key: operator.OneLine(h.o.ShowKey(k.Kind, k.Key)), Kind: k.Kind.String(), State: h.shown(k).StateText() + k.BoundText(), Holder: operator.Holder(k.Holder), Query: h.query(named{k.Kind, k.Key}),
 		For: operator.Age(k.HeldFor), Left: operator.Age(k.Remaining), LeftMS: k.Remaining.Milliseconds(), LeaseMS: k.Lease.Milliseconds(),
 		Waiting: k.WaitingText(), Parked: k.Parked, Trace: h.trace(k.Holder), Why: whyStuck(k),
 	}

@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -48,14 +49,8 @@ func Why(ctx context.Context, l *lockcore.Locker, subject string, tasks func(con
 		}
 		e.Tasks = append(e.Tasks, found...)
 	}
-	names := []string{subject}
-	if len(e.Tasks) > 0 {
-		names = nil
-	}
+	var names []string // of keys
 	for _, t := range e.Tasks {
-		if name := KeyIn(t.LastErr); name != "" && !slices.Contains(names, name) {
-			names = append(names, name)
-		}
 		if t.State == "active" {
 			if e.Keys = holds(subject); len(e.Keys) > 0 {
 				e.Holds = true
@@ -63,10 +58,22 @@ func Why(ctx context.Context, l *lockcore.Locker, subject string, tasks func(con
 				return e, nil
 			}
 		}
+		if keys := KeysIn(t.LastErr); len(keys) > 0 {
+			names = append(names, keys[0])
+		}
 	}
-	for _, name := range names {
+	if subject != "" { // a key may have the ID of a task as its name
+		names = append(names, subject)
+	}
+	for i, name := range names {
+		if slices.Contains(names[:i], name) {
+			continue
+		}
 		for _, kind := range []event.Kind{event.KindExclusive, event.KindOnce} {
 			k, err := Inspect(ctx, l, kind, name, false)
+			if errors.Is(err, lockcore.ErrKey) && len(e.Tasks) > 0 { // no key can have this name
+				break
+			}
 			if err != nil {
 				return e, err
 			}
@@ -99,14 +106,14 @@ func (e *Explanation) JSON() any {
 	return answer
 }
 
-// KeyIn returns the key that the error of a task names, or "".
-func KeyIn(text string) string {
-	if m := errorKey.FindStringSubmatch(text); m != nil {
+// KeysIn returns the keys that the error of a task names.
+func KeysIn(text string) (keys []string) {
+	for _, m := range errorKey.FindAllStringSubmatch(text, -1) {
 		if key, err := strconv.Unquote(m[1]); err == nil {
-			return key
+			keys = append(keys, key)
 		}
 	}
-	return ""
+	return keys
 }
 
 // HeldBy returns the keys whose holder has a task with this ID.
