@@ -136,7 +136,7 @@ func (b *browser) form(target string) url.Values {
 	for _, m := range regexp.MustCompile(`<input type="hidden" name="([^"]*)" value="([^"]*)"`).FindAllStringSubmatch(body, -1) {
 		form.Set(m[1], m[2])
 	}
-	if status != http.StatusOK || form.Get("key") == "" {
+	if status != http.StatusOK || !form.Has("seen") {
 		b.Fatalf("%s: %d %s", target, status, body)
 	}
 	return form
@@ -260,10 +260,10 @@ func TestServeActs(t *testing.T) {
 		r, page := call{}.serve(t, append([]string{"-redis", s.Addr(), "-act"}, c.args...)...)
 		const query = "?kind=exclusive&key=account:42"
 		form := b.form(page + "revoke" + query)
-		if status, body := b.ask(page+"revoke", form, append(c.headers, "Sec-Fetch-Site", "cross-site")...); status != http.StatusForbidden || held.Context().Err() != nil {
+		if status, body := b.ask(page+"revoke"+query, form, append(c.headers, "Sec-Fetch-Site", "cross-site")...); status != http.StatusForbidden || held.Context().Err() != nil {
 			t.Errorf("%q: from another site: %d %s", c.args, status, body)
 		}
-		if status, body := b.ask(page+"revoke", form, c.headers...); status != http.StatusSeeOther {
+		if status, body := b.ask(page+"revoke"+query, form, c.headers...); status != http.StatusSeeOther {
 			t.Errorf("%q: %d %s", c.args, status, body)
 		}
 		<-held.Context().Done()
@@ -271,13 +271,13 @@ func TestServeActs(t *testing.T) {
 			t.Errorf("%q: ended with %v", c.args, err)
 		}
 		_ = held.Release(t.Context())
-		if status, body := b.ask(page+"revoke", form, c.headers...); status != http.StatusConflict {
+		if status, body := b.ask(page+"revoke"+query, form, c.headers...); status != http.StatusConflict {
 			t.Errorf("%q: again: %d %s", c.args, status, body)
 		}
 		pause := b.form(page + "pause" + query)
 		pause.Set("for", "1m")
 		pause.Set("reason", "partner is down\n")
-		if status, body := b.ask(page+"pause", pause, c.headers...); status != http.StatusSeeOther {
+		if status, body := b.ask(page+"pause"+query, pause, c.headers...); status != http.StatusSeeOther {
 			t.Errorf("%q: %d %s", c.args, status, body)
 		}
 		ok(t, l.Pause(t.Context(), "account:42", 0, ""))
