@@ -32,7 +32,10 @@ type verb struct {
 	do   func(ctx context.Context, l *lockcore.Locker, k *operator.Key, form func(string) string) (terms string, err error)
 }
 
-type field struct{ Name, Label, Preset, Hint string }
+type field struct {
+	Name, Label, Preset, Hint string
+	Required                  bool
+}
 
 // confirmation is a form.
 type confirmation struct {
@@ -42,6 +45,7 @@ type confirmation struct {
 	Values      map[string]string
 	Seen        string
 	Query       template.URL // names the key: a field of a form could not hold each byte
+	Doubt       string       // why it may have no effect
 	Error       string
 }
 
@@ -49,7 +53,7 @@ func tokenOf(k *operator.Key) string { return fmt.Sprintf("%s %d", k.State, k.To
 
 func exclusive(k *operator.Key) bool { return k.Kind == event.KindExclusive }
 
-var reason = field{"reason", "Reason", "", "shown to everyone who waits, at most 256 bytes"}
+var reason = field{"reason", "Reason", "", "shown to everyone who waits, at most 256 bytes", true}
 
 var verbs = map[string]verb{
 	"revoke": {
@@ -93,7 +97,7 @@ var verbs = map[string]verb{
 		text: func(*operator.Key) string {
 			return "No call of this key begins until the pause ends. Calls that run go on. A running pause gets longer, never shorter."
 		},
-		fields: []field{{"for", "For", "10m", "1ms to 24h"}, reason},
+		fields: []field{{"for", "For", "10m", "1ms to 24h", true}, reason},
 		seen:   func(*operator.Key) string { return "" },
 		do: func(ctx context.Context, l *lockcore.Locker, k *operator.Key, form func(string) string) (string, error) {
 			d, err := durationIn(form, "for")
@@ -128,10 +132,10 @@ var verbs = map[string]verb{
 			return "Bounds the calls of Limited, Shared and Throttled for a time: of this and their own terms the smaller one counts. It replaces an earlier restriction. Fill in a limit or a rate or both."
 		},
 		fields: []field{
-			{"n", "Limit", "", "the sum of the weights of calls at a time, 1 to 1000000; empty: not bounded"},
-			{"rate", "Rate", "", "how many calls begin in a time, such as 2/1s; empty: not bounded"},
-			{"burst", "Burst", "", "with a rate: how many calls may begin at once; empty: 1"},
-			{"for", "For", "1h", "1s to 720h"},
+			{"n", "Calls at a time", "", "or the sum of their weights, 1 to 1000000; no effect on Throttled; empty: not bounded", false},
+			{"rate", "Rate", "", "how many calls begin in a time, such as 2/1s; empty: not bounded", false},
+			{"burst", "Burst", "", "with a rate: how many calls may begin at once; empty: 1", false},
+			{"for", "For", "1h", "1s to 720h", true},
 			reason,
 		},
 		seen: func(*operator.Key) string { return "" },
@@ -249,6 +253,12 @@ func (h *handler) form(w http.ResponseWriter, r *http.Request, status int, name 
 		c.Seen = unreadable
 	}
 	c.Text = strings.ReplaceAll(strings.TrimSpace(text), "\n", " ")
+	if name == "pause" || name == "limit" {
+		c.Doubt = operator.Doubt(r.Context(), h.locks, k)
+		if shown := h.o.ShowKey(k.Kind, k.Key); shown != k.Key {
+			c.Doubt = strings.ReplaceAll(c.Doubt, k.Key, shown)
+		}
+	}
 	for _, f := range v.fields {
 		if c.Values[f.Name] = f.Preset; r.Method == http.MethodPost {
 			c.Values[f.Name] = r.PostFormValue(f.Name)

@@ -152,7 +152,7 @@ func TestHeld(t *testing.T) {
 	contains(t, p.get(http.StatusOK, "/ops/holdfast/?match=account"), "account:42")
 	contains(t, p.get(http.StatusOK, "/ops/holdfast/?match=zzz"), "No key contains zzz.")
 	text = p.get(http.StatusOK, "/ops/holdfast/key?kind=exclusive&key=account:42")
-	contains(t, text, "Its process lives: the lease was renewed", "<dt>token</dt>")
+	contains(t, text, "Its lease was renewed", "<dt>token</dt>")
 	contains(t, p.get(http.StatusBadRequest, "/ops/holdfast/key?kind=none&key=k"), "kind must be exclusive or once, not &#34;none&#34;")
 }
 
@@ -513,7 +513,7 @@ func TestAPI(t *testing.T) {
 	}
 	contains(t, p.get(http.StatusOK, "/api/stuck"), `"keys": []`)
 	contains(t, p.get(http.StatusBadRequest, "/api/key?kind=x&key=k"), `"error": "kind must be`)
-	contains(t, p.get(http.StatusOK, "/api/why?q=nobody"), "is free, and no task has that ID")
+	contains(t, p.get(http.StatusOK, "/api/why?q=nobody"), "Nothing is known of")
 }
 
 // A stream shows a new hold, and there are at most 32.

@@ -45,7 +45,9 @@ func (h *handler) details(w http.ResponseWriter, r *http.Request) {
 	v := h.view("key", h.o.ShowKey(k.Kind, k.Key), r)
 	v.Detail = h.detail(&k)
 	if done := r.FormValue("done"); verbs[done].label != "" {
-		v.Detail.Done = verbs[done].label
+		if v.Detail.Done = verbs[done].label + ": done."; done == "clear" {
+			v.Detail.Done += " Nothing runs by itself: send the work again."
+		}
 	}
 	if v.CanAct {
 		for _, name := range order {

@@ -70,6 +70,9 @@ func (sh *shell) change(ctx context.Context, t *target, c change) (int, error) {
 				return exitProblem, sh.jsonIf(c.json, k)
 			}
 		}
+		if doubt := operator.Doubt(ctx, l, &k); doubt != "" {
+			fmt.Fprintln(sh.err, doubt)
+		}
 		if err := sh.confirm(c.yes, c.question, "not "+c.action); err != nil {
 			return exitFailed, err
 		}

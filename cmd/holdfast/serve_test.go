@@ -339,7 +339,7 @@ func TestWhy(t *testing.T) {
 		return asynqmw.ConfigureParking(c, asynqmw.Parking{Inspector: asynq.NewInspectorFromRedisClient(rdb)})
 	})
 	enqueue("runs", "park")
-	says("runs", "Task runs of queue park runs, and has its key. type:charge is held by", "Its process lives", `task "runs"`, "lease left")
+	says("runs", "Task runs of queue park runs, and has its key. type:charge is held by", "so its process lived then", `task "runs"`, "lease left")
 	enqueue("parked", "park")
 	says("parked", "Task parked of queue park is parked: it comes back when its key is free, or at", "type:charge is held by", "Parked tasks: 1")
 	for _, queue := range []string{"1", "2", "3", "4", "5"} { // of which none has a worker
@@ -354,7 +354,7 @@ func TestWhy(t *testing.T) {
 	says("runs", "Task runs of queue park is completed.")
 
 	furnish(t, l)
-	says("account:42", "account:42 is held by", "to end it: holdfast revoke", "lease left")
+	says("account:42", "account:42 is held by", "to ask it to stop: holdfast revoke account:42", "lease left")
 	says("payment:8", "payment:8 was abandoned by", "holdfast clear -once")
 	for _, secret := range []string{"", "0123456789abcdef0123456789abcdef"} {
 		o := httpmw.IdempotentOptions{}
@@ -369,7 +369,7 @@ func TestWhy(t *testing.T) {
 	}
 	for _, args := range []string{"none", "-json none"} {
 		code, out, errs := call{env: env}.run(t, append([]string{"why"}, strings.Fields(args)...)...)
-		if code != exitProblem || errs != "" || !strings.Contains(out, "none is free, and no task has that ID") {
+		if code != exitProblem || errs != "" || !strings.Contains(out, "Nothing is known of none") {
 			t.Errorf("%s: %d %q %q", args, code, out, errs)
 		}
 	}

@@ -82,7 +82,7 @@ func TestWhy(t *testing.T) {
 	enqueue("runs")
 	says("runs", "runs, and has its key", `"holds": true`, `"key": "type:charge"`, `"task": "runs"`)
 	enqueue("busy")
-	says("busy", "found its key busy", "is held by", `task \"runs\"`, `"key": "type:charge"`, "Its process lives")
+	says("busy", "found its key busy", "is held by", `task \"runs\"`, `"key": "type:charge"`, "so its process lived then")
 	close(release)
 	says("runs", "is completed")
 }

@@ -28,7 +28,7 @@ func TestBelowAPrefix(t *testing.T) {
 	b.do(chromedp.Navigate(s.url))
 	b.shows("account:42", "job-7", "held", "This process")
 	b.follow("account:42")
-	b.shows("Its process lives")
+	b.shows("so its process lived then")
 	b.follow("Why does it wait?")
 	b.shows("Ask")
 	if at, err := chromedp.Run(b.ctx, chromedp.Location()); err != nil || at != s.url+"find" {
@@ -74,7 +74,7 @@ func TestRevoke(t *testing.T) {
 	b.do(chromedp.Navigate(s.url))
 	b.follow("account:42")
 	b.follow("Revoke…")
-	b.shows("Revoking cancels that handler's ctx")
+	b.shows("Revoking asks the handler to stop")
 	if err := le.Context().Err(); err != nil {
 		t.Fatalf("revoked before the confirmation: %v", err)
 	}
@@ -135,7 +135,7 @@ func TestReadOnly(t *testing.T) {
 	b, s := open(t), serve(t, inspect.Options{})
 	le := s.hold(t, "job-7", "account:42", lockcore.Terms{})
 	b.do(chromedp.Navigate(s.url + "key?kind=exclusive&key=account:42"))
-	b.shows("Its process lives")
+	b.shows("so its process lived then")
 	if n := eval[int](b, `document.querySelectorAll("form, button, .acts a").length`); n != 0 {
 		t.Errorf("%d forms and buttons", n)
 	}
@@ -239,9 +239,9 @@ func TestKeyboard(t *testing.T) {
 		b.do(chromedp.KeyEvent("\r"))
 		b.shows(next)
 	}
-	enter("Its process lives")
+	enter("so its process lived then")
 	tab("Revoke…")
-	enter("Revoking cancels")
+	enter("Revoking asks the handler to stop")
 	tab("Revoke")
 	enter("Revoke: done.")
 	<-le.Context().Done()
@@ -285,8 +285,10 @@ func TestPauseAndLimit(t *testing.T) {
 	b, s := open(t), serve(t, inspect.Options{Allow: everyone})
 	b.do(chromedp.Navigate(s.url + "key?kind=exclusive&key=partner:acme"))
 	b.follow("Pause…")
-	b.follow("Pause")
-	b.shows("reason is empty")
+	eval[any](b, `(document.getElementById("confirm").click(), null)`)
+	if !eval[bool](b, `document.querySelector("[name=reason]").validity.valueMissing && !!document.getElementById("confirm")`) {
+		t.Error("a form without a reason is sent")
+	}
 	b.fill("for", "7m")
 	b.fill("reason", "acme is down")
 	b.follow("Pause")
@@ -342,11 +344,11 @@ func TestWhy(t *testing.T) {
 		b.shows(want...)
 	}
 	b.fill("q", "job-8")
-	ask("Task job-8 of queue default failed or found its key busy", "account:42 is held by", "job-7", "Its process lives")
+	ask("Task job-8 of queue default failed or found its key busy", "account:42 is held by", "job-7", "so its process lived then")
 	b.fill("q", "account:42")
 	ask("account:42 is held by")
 	b.fill("q", "account:44")
-	ask("account:44 is free, and no task has that ID")
+	ask("Nothing is known of account:44")
 	b.do(chromedp.Navigate(s.url + "find?" + url.Values{"scope": {"alice"}, "method": {"POST"}, "path": {"/charges"}, "idempotency-key": {"8e03"}}.Encode()))
 	b.shows("alice POST /charges 8e03 is held by")
 }

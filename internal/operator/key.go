@@ -20,13 +20,13 @@ import (
 // The texts before a confirmation.
 const (
 	revokeText = `%s is held by %s for %s.
-Revoking cancels that handler's ctx with the cause ErrRevoked: at once, but not before the lease
-is a second old. The key is free when the handler has returned, or when its lease has expired
-(%s left), not before. A handler that ignores its ctx continues to run.
+Revoking asks the handler to stop: its ctx is canceled with the cause ErrRevoked, when the lease is
+at least a second old. The key is free when the handler has returned, at the latest in %s.
+A handler that ignores its ctx runs on beside the next call, so end its process instead.
 `
 	coolingText = `Clearing frees this key before the end of MinHold: the next call runs at once.
 `
-	clearText = `Clearing removes the state of this key, %s: the next call runs again. The run may have had its effect, so check that first.
+	clearText = `This key is %s. Clearing removes that, and the next call runs again. The run may have had its effect, so check that first.
 If a run has begun or completed since it was shown, the key is not cleared.
 `
 )
@@ -206,6 +206,8 @@ func (k *Key) StateText() string {
 		return "done (record does not decode)"
 	case k.Revoked:
 		return string(k.State) + ", revoked"
+	case k.State == lockcore.StateFree && k.NextTurn > 0:
+		return "throttled"
 	}
 	return string(k.State)
 }
@@ -231,11 +233,10 @@ func counted(n int, of, plural string) string {
 
 // RateText says how much of the rate of a key is used.
 func (k *Key) RateText() string {
-	text := "in use, all of its burst may begin in " + Age(k.RateFull)
 	if k.NextTurn > 0 {
-		text += ", the next call in " + Age(k.NextTurn)
+		return "used up: the next call begins in " + Age(k.NextTurn)
 	}
-	return text
+	return "in use: all of its burst may begin in " + Age(k.RateFull)
 }
 
 // BoundText says that an operator, a 429 or the rate of a key has stopped or slowed its calls, as an addition to
@@ -248,7 +249,7 @@ func (k *Key) BoundText() (text string) {
 		text += ", restricted"
 	}
 	if k.NextTurn > 0 {
-		text += ", next turn in " + Age(k.NextTurn)
+		text += ", next call in " + Age(k.NextTurn)
 	}
 	return text
 }

@@ -156,7 +156,7 @@ func (e *Explanation) Text() string {
 	}
 	switch {
 	case len(e.Tasks) == 0 && len(e.Keys) == 0:
-		says = append(says, OneLine(e.Subject)+" is free, and no task has that ID. Is that the right key, prefix and server?")
+		says = append(says, "Nothing is known of "+OneLine(e.Subject)+": no task has that ID, and no call holds such a key or waits for it. Is it the whole name, and the right prefix and server?")
 	case len(e.Keys) == 0 && e.waits():
 		says = append(says, "Its last error names no key, or that key is free now.")
 	}
@@ -177,7 +177,9 @@ func (t *Task) text(e *Explanation) string {
 	in := fmt.Sprintf("Task %s of queue %s ", OneLine(t.ID), OneLine(t.Queue))
 	next := "."
 	if !t.Next.IsZero() {
-		next = fmt.Sprintf(", at %s (in %s).", t.Next.Format(time.TimeOnly), Age(time.Until(t.Next)))
+		if next = ", at any moment."; time.Until(t.Next) > 0 {
+			next = fmt.Sprintf(", at %s (in %s).", t.Next.Format("15:04:05 MST"), Age(time.Until(t.Next)))
+		}
 	}
 	switch t.State {
 	case "active":
@@ -198,20 +200,28 @@ func (t *Task) text(e *Explanation) string {
 		}
 		return in + fmt.Sprintf("failed or found its key busy (retry %d of %d), and comes back", t.Retried, t.MaxRetry) + next
 	case "archived":
-		return in + "was given up by its queue. Last error: " + OneLine(t.LastErr) + "."
+		return in + "is archived: its queue has given it up. Last error: " + OneLine(t.LastErr) + "."
 	case "completed":
 		return in + "is completed."
 	}
 	return in + "is " + OneLine(t.State) + "."
 }
 
+// command returns a command for the key, which a shell can read.
+func (k *Key) command(name string) string {
+	if k.Kind == event.KindOnce {
+		name += " -once"
+	}
+	key := k.Key
+	if strings.Trim(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:/_.@%+-") != "" || strings.HasPrefix(key, "-") {
+		key = "'" + strings.ReplaceAll(OneLine(key), "'", `'\''`) + "'"
+	}
+	return "holdfast " + name + " " + key
+}
+
 // Explain says what the calls of a key wait for, when that ends at the earliest, and what an operator can do.
 func (k *Key) Explain() string {
 	key, left := OneLine(k.Key), Age(k.Remaining)
-	once := ""
-	if k.Kind == event.KindOnce {
-		once = " -once"
-	}
 	var says []string
 	say := func(format string, args ...any) { says = append(says, fmt.Sprintf(format, args...)) }
 	switch k.State {
@@ -224,15 +234,15 @@ func (k *Key) Explain() string {
 		silent := k.Lease - k.Remaining
 		switch {
 		case k.Revoked:
-			say("It was revoked: it is free when the handler has returned, or in %s.", left)
+			say("It was revoked, and its handler still runs. The key is free when the handler has returned, or in %s: if it ignores its ctx, end its process before that, or the next call begins beside it.", left)
 		case k.State == lockcore.StateShared:
 			say("A share is free when one of its handlers returns; the last lease ends in %s unless it is renewed.", left)
 		case k.Fixed:
 			say("Its lease is not renewed: it is free when the handler has returned, or in %s.", left)
 		case silent > k.Lease/2:
-			say("Its lease was not renewed for %s: its process has died or lost its connection. It is free in %s at the latest (sooner: holdfast clear -force%s).", Age(silent), left, once)
+			say("Its lease was not renewed for %s: its process has died or lost its connection. It is free in %s at the latest (sooner: %s).", Age(silent), left, k.command("clear -force"))
 		default:
-			say("Its process lives: the lease was renewed %s ago. It is free when the handler has returned (to end it: holdfast revoke%s).", Age(max(silent, 1)), once)
+			say("Its lease was renewed %s ago, so its process lived then. It is free when the handler has returned (to ask it to stop: %s), or in %s if the process has died.", Age(max(silent, 1)), k.command("revoke"), left)
 		}
 	case lockcore.StateReserved:
 		say("%s is reserved for the next process for %s.", key, left)
@@ -243,18 +253,22 @@ func (k *Key) Explain() string {
 	case lockcore.StateDone:
 		say("%s is %s. Calls get its record for another %s.", key, k.StateText(), Age(k.KeepLeft))
 	case lockcore.StateAbandoned:
-		say("%s was abandoned by %s: run %d began %s ago, and its outcome is unknown. Calls that may run at most once are refused. When you know what it did: holdfast clear -once.", key, Holder(k.Holder), k.Attempt, Age(k.HeldFor))
+		say("%s was abandoned by %s: run %d began %s ago, and its outcome is unknown. Calls that may run at most once are refused. When you know what it did: %s, and then send the work again.", key, Holder(k.Holder), k.Attempt, Age(k.HeldFor), k.command("clear"))
 	case lockcore.StateFree:
-		say("%s is free.", key)
+		if k.NotReleased {
+			say("%s is free, but its last hold, by %s, ended without a release: its process has died, or its handler ignored the end of its ctx and may still run.", key, Holder(k.Holder))
+		} else {
+			say("%s is free.", key)
+		}
 	}
 	if k.PauseLeft > 0 {
-		say("%s is paused: no call begins for %s (%s; to end it: holdfast pause -end).", key, Age(k.PauseLeft), OneLine(k.PauseReason))
+		say("%s is paused: no call begins for %s (%s; to end it: %s).", key, Age(k.PauseLeft), OneLine(k.PauseReason), k.command("pause -end"))
 	}
 	if k.RateFull > 0 {
 		say("Its rate is %s.", k.RateText())
 	}
 	if r := k.Restriction; r.For > 0 {
-		say("It is restricted to %s for %s (%s; to end it: holdfast limit -end).", Bounds(r), Age(r.For), OneLine(r.Reason))
+		say("It is restricted to %s for %s (%s; to end it: %s).", Bounds(r), Age(r.For), OneLine(r.Reason), k.command("limit -end"))
 	}
 	if k.Queue > 0 {
 		say("Waiting: %s.", k.WaitingText())
@@ -262,7 +276,7 @@ func (k *Key) Explain() string {
 	if k.Parked > 0 {
 		wake := ""
 		if k.State == lockcore.StateFree {
-			wake = " Nothing runs, so wake one: holdfast wake" + once + "."
+			wake = " Nothing runs, so wake one: " + k.command("wake") + "."
 		}
 		say("Parked tasks: %d, the oldest for %s.%s", k.Parked, Age(k.ParkedFor), wake)
 	}
