@@ -299,3 +299,34 @@ func TestQuorumUnsupported(t *testing.T) {
 		ok(t, lease.Release(ctx))
 	})
 }
+
+// A server that missed a release still has the hold that an operator saw. A revocation of that hold does not
+// count as done if another hold has begun on a majority.
+func TestRevokeIfUnchangedOnAMajority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, s := t.Context(), newMasters(t)
+		l := s.locker(t, lockcore.Options{})
+		acquire := func() (*lockcore.Lease, lockcore.Holding) {
+			le, err := l.Acquire(ctx, "k", lockcore.Terms{Wait: time.Minute})
+			ok(t, err)
+			synctest.Wait() // Acquire does not wait for the third
+			seen, err := l.Inspect(ctx, event.KindExclusive, "k")
+			if ok(t, err); seen.State != lockcore.StateHeld {
+				t.Fatalf("%+v", seen)
+			}
+			return le, seen
+		}
+		const hash = "holdfast:2:x:{k}"
+		first, seen := acquire()
+		stale := s[2].client.HGetAll(ctx, hash).Val()
+		ok(t, first.Release(ctx))
+		synctest.Wait()
+		ok(t, s[2].client.HSet(ctx, hash, stale).Err())
+		second, now := acquire()
+		if err := l.RevokeIfUnchanged(ctx, event.KindExclusive, "k", seen); !errors.Is(err, lockcore.ErrChanged) {
+			t.Errorf("the hold before: %v", err)
+		}
+		ok(t, l.RevokeIfUnchanged(ctx, event.KindExclusive, "k", now))
+		<-second.Context().Done()
+	})
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"slices"
 	"sync"
 	"time"
 
@@ -120,14 +119,25 @@ func (b *Backend) List(ctx context.Context, r backend.ListRequest) iter.Seq2[bac
 	}
 }
 
-// Revoke revokes the hold on a majority of the masters. With before it is not supported: only the
-// order of triggers needs it.
+// Revoke revokes the hold on a majority of the masters. With Before it is not supported: only the
+// order of triggers needs it. With Seen, a minority that revoked it may be the masters that missed its
+// release. Then it does not count if a majority has a newer hold.
 func (b *Backend) Revoke(ctx context.Context, r backend.RevokeRequest) (revoked bool, err error) {
 	if r.Before > 0 {
 		return false, errTriggers
 	}
 	replies, err := collect(b, func(m Master) (bool, error) { return m.Revoke(ctx, r) })
-	return slices.Contains(replies, true), err
+	n := 0
+	for _, one := range replies {
+		if one {
+			n++
+		}
+	}
+	if err == nil && r.Seen > 0 && n > 0 && n < b.majority {
+		s, err := b.Inspect(ctx, r.Key, backend.NoRecord)
+		return err == nil && (s.State != backend.StateHeld || s.Token <= r.Seen), err
+	}
+	return n > 0, err
 }
 
 // Clear clears the key on a majority of the masters.
