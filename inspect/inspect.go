@@ -48,8 +48,7 @@ type Options struct {
 	// 403. Default: no one, and the handler has no route that changes anything. Who may read is decided
 	// in front of the handler, by your own middleware.
 	Allow func(*http.Request) error
-	// Actor names who acts, for Audit and as the start of the reason of a pause or restriction. Default:
-	// the address of the client.
+	// Actor names who acts, for Audit. Default: the address of the client.
 	Actor func(*http.Request) string
 	// Audit is called after each action, also a refused or failed one. Default: none. It must not block
 	// for long, because the response waits for it.
