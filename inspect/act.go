@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/event"
-	"github.com/holdfast-go/holdfast/internal/access"
-	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/operator"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -351,7 +349,7 @@ func (h *handler) hide(text string, n named) string {
 	if shown == n.Key || n.Key == "" {
 		return text
 	}
-	stored := access.Of(h.locks).Backend.Key(backend.Kind(n.Kind), n.Key).Stored[0]
+	stored := operator.StoredName(h.locks, n.Kind, n.Key)
 	for _, name := range []string{stored, n.Key} {
 		for _, quoted := range []string{strconv.QuoteToASCII(name), strconv.Quote(name), `"` + name + `"`} {
 			if name != "" {

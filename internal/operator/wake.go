@@ -20,3 +20,8 @@ func Wake(ctx context.Context, l *lockcore.Locker, kind event.Kind, key string) 
 	}
 	return received, nil
 }
+
+// StoredName returns the name of the data of a key in Redis, which an error may have.
+func StoredName(l *lockcore.Locker, kind event.Kind, key string) string {
+	return access.Of(l).Backend.Key(backend.Kind(kind), key).Stored[0]
+}
