@@ -70,7 +70,7 @@ func scripts() []mistake {
 		},
 		{
 			name: "reservation-ignored", what: "A new request is granted a key that is reserved for the first waiter.",
-			edits: []edit{{"key-is-taken", operand(1, "state ~= reserved")}},
+			edits: []edit{{"key-is-taken", operand(0, "live and state ~= reserved")}},
 			pkg:   "proof/sim", test: "TestReservationIsKept",
 		},
 		{
