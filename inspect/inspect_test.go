@@ -329,7 +329,7 @@ func TestClearUnreadable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer locks.Close(context.Background()) //nolint:errcheck // it holds nothing
+	defer locks.Close(context.Background())
 	p := &page{T: t, locks: locks, h: inspect.New(locks, inspect.Options{Allow: func(*http.Request) error { return nil }})}
 	if err := rdb.HSet(t.Context(), "holdfast:2:o:{k}", "s", "h", "t", "many").Err(); err != nil {
 		t.Fatal(err)
@@ -424,7 +424,7 @@ func TestShowKeyInErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer locks.Close(context.Background()) //nolint:errcheck // it holds nothing
+	defer locks.Close(context.Background())
 	p := &page{T: t, locks: locks, h: inspect.New(locks, inspect.Options{
 		Allow: func(*http.Request) error { return nil },
 		Pace:  -1,
