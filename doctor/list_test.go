@@ -176,7 +176,7 @@ func TestListPause(t *testing.T) {
 	l := listLocker(t, s, "p")
 	const pause = 10 * time.Millisecond
 	start := time.Now()
-	listed(t, l, doctor.ListOptions{Pause: pause})
+	listed(t, l, doctor.ListOptions{Pace: pause})
 	if d := time.Since(start); s.n < 6 || d < time.Duration(s.n-1)*pause {
 		t.Errorf("%d steps with pauses of %v took %v", s.n, pause, d)
 	}
@@ -185,7 +185,7 @@ func TestListPause(t *testing.T) {
 		time.AfterFunc(pause, func() { cancel(why) })
 		return nil
 	}
-	for _, err := range doctor.List(ctx, l, doctor.ListOptions{Pause: time.Minute}) {
+	for _, err := range doctor.List(ctx, l, doctor.ListOptions{Pace: time.Minute}) {
 		if !errors.Is(err, why) || s.n != 1 {
 			t.Errorf("%v after %d steps", err, s.n)
 		}
@@ -219,7 +219,7 @@ func TestListErrors(t *testing.T) {
 		t.Errorf("a long pattern: %v", err)
 	}
 	for _, d := range []time.Duration{-1, time.Minute + 1} {
-		if err := last(t.Context(), doctor.ListOptions{Pause: d}); err == nil || errors.Is(err, lockcore.ErrUnavailable) {
+		if err := last(t.Context(), doctor.ListOptions{Pace: d}); err == nil || errors.Is(err, lockcore.ErrUnavailable) {
 			t.Errorf("a pause of %v: %v", d, err)
 		}
 	}

@@ -301,7 +301,7 @@ func (h *handler) act(name string) http.HandlerFunc {
 		case seen != verbs[name].seen(&k) || !verbs[name].may(&k):
 			a.Err = errChanged
 		default:
-			a.Terms, a.Err = verbs[name].do(r.Context(), h.locks, &k, r.PostFormValue)
+			a.Details, a.Err = verbs[name].do(r.Context(), h.locks, &k, r.PostFormValue)
 		}
 		done()
 		switch {

@@ -4,8 +4,9 @@
 //	mux.Handle("/locks/", http.StripPrefix("/locks", requireLogin(inspect.New(locks, inspect.Options{}))))
 //
 // The page is read-only unless [Options.Allow] is set. Then it also revokes, clears, wakes, pauses and
-// limits keys, each after one confirmation and only if the key is still as it was shown. The command
+// limits keys, each after one confirmation. Revoke, clear and the end of a pause or limit act only on what was
+// shown. The command
 // holdfast serve serves the same page, see docs/operate.md.
 //
-// It needs no JavaScript: with it the lists are updated each second, without it each five seconds.
+// Lists are updated each second, or every five seconds without JavaScript.
 package inspect

@@ -36,10 +36,10 @@ type Action struct {
 	Verb  string     // revoke, clear, wake, pause, end-pause, limit or end-limit
 	Kind  event.Kind // of the key
 	Key   string     // the whole key, not what ShowKey returns
-	// Terms of pause and limit: their time, bounds and reason; otherwise empty.
-	Terms  string
-	Holder event.Holder // that was shown
-	Err    error        // why nothing was done; nil: done
+	// Details of pause and limit: their time, bounds and reason; otherwise empty.
+	Details string
+	Holder  event.Holder // at the time of the action
+	Err     error        // why it failed, after ErrUnavailable perhaps done; nil: done
 }
 
 // Options of [New]. The zero value is a page that shows keys and changes nothing.
@@ -53,13 +53,13 @@ type Options struct {
 	// Audit is called after each action, also a refused or failed one. Default: none. It must not block
 	// for long, because the response waits for it.
 	Audit func(context.Context, Action)
-	// ShowKey returns what the page shows of a key. Default: the key. Links to a key that is shown
-	// otherwise do not contain it, and end with the process.
+	// ShowKey returns what the page shows of a key. Default: the key. If they differ, links
+	// contain no key, and are valid until the process ends.
 	ShowKey func(kind event.Kind, key string) string
-	// Record returns what the page shows of the record of a done key. Default: nothing but its outcome,
-	// codec and size.
+	// Record returns what the page shows of the record of a done key. Default: only its outcome,
+	// error, codec and size.
 	Record func(key string, r idempotency.Content) string
-	// Pace is the time between two steps of the walk over all keys, see [doctor.ListOptions.Pause].
+	// Pace is the time between two steps of the walk over all keys, see [doctor.ListOptions.Pace].
 	// Default: 20 ms. Negative: no walk, so that only keys that are looked up are shown.
 	Pace time.Duration
 	// TraceURL links the trace of a holder: an http or https URL that contains {trace_id}. Default: none.
@@ -111,8 +111,8 @@ type handler struct {
 //	mux.Handle("/locks/", http.StripPrefix("/locks", inspect.New(locks, inspect.Options{})))
 //
 // It has no authentication: put your own middleware in front of it. Its URLs are relative, so it works
-// below any prefix. While someone looks, one walk reads all keys, see Options.Pace, however many look. A
-// minute after the last one it ends. New panics if locks is nil or o is not valid.
+// below any prefix. One walk reads all keys for all viewers, see Options.Pace. It ends a minute after
+// the last viewer. New panics if locks is nil or o is not valid.
 func New(locks *lockcore.Locker, o Options) http.Handler {
 	if locks == nil {
 		panic("inspect: New: locks is nil")

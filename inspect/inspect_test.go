@@ -271,7 +271,7 @@ func TestRevoke(t *testing.T) {
 	if err := context.Cause(le.Context()); !errors.Is(err, lockcore.ErrRevoked) {
 		t.Errorf("the holder's cause is %v", err)
 	}
-	contains(t, p.get(http.StatusOK, "/stuck"), "revoked, and its handler still runs")
+	contains(t, p.get(http.StatusOK, "/stuck"), "revoked, and its handler has not returned")
 	if len(p.acts) != 2 || p.acts[0].Err == nil || p.acts[1].Err != nil || p.acts[1].Verb != "revoke" || p.acts[1].Key != "k" || p.acts[1].Actor != `"ann\n"` || p.acts[1].Holder.Task != "job-7" {
 		t.Errorf("%+v", p.acts)
 	}
@@ -372,7 +372,7 @@ func TestPauseAndLimit(t *testing.T) {
 	}
 	p.act(http.StatusSeeOther, "end-limit", query)
 	last := p.acts[len(p.acts)-2]
-	if last.Verb != "limit" || last.Terms != "2 at a time and 5/1s with burst 1 for 1h0m0s: acme is slow" {
+	if last.Verb != "limit" || last.Details != "2 at a time and 5/1s with burst 1 for 1h0m0s: acme is slow" {
 		t.Errorf("%+v", last)
 	}
 }

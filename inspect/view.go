@@ -129,11 +129,11 @@ func whyStuck(k *operator.Key) string {
 	case k.State == lockcore.StateAbandoned:
 		return "abandoned " + operator.Age(k.HeldFor) + " ago"
 	case holds && k.Revoked:
-		return "revoked, and its handler still runs"
+		return "revoked, and its handler has not returned"
 	case k.State == lockcore.StateHeld && !k.Fixed && k.Lease > 0 && k.Lease-k.Remaining > k.Lease/2:
 		return "not renewed for " + operator.Age(k.Lease-k.Remaining)
 	case k.State == lockcore.StateHeld && k.Lease > 0 && k.HeldFor > longLeases*k.Lease:
-		return fmt.Sprintf("held for more than %d leases", longLeases)
+		return fmt.Sprintf("held for more than %d times its lease", longLeases)
 	case k.Parked > 0 && k.ParkedFor > longParked:
 		return "a task is parked for " + operator.Age(k.ParkedFor)
 	}

@@ -136,7 +136,7 @@ func (w *walker) walk(ctx context.Context) {
 var errNotAsked = errors.New("no one asks for the keys of Once any more")
 
 func (w *walker) walkOnce(ctx context.Context, n int, kind event.Kind) error {
-	for e, err := range doctor.List(ctx, w.locks, doctor.ListOptions{Kind: kind, Free: true, Pause: w.pace}) {
+	for e, err := range doctor.List(ctx, w.locks, doctor.ListOptions{Kind: kind, Free: true, Pace: w.pace}) {
 		if err != nil {
 			return err
 		}
@@ -233,7 +233,7 @@ func longestFirst(a, b *seen) int {
 
 // interesting reports whether a list shows the key.
 func interesting(k *operator.Key) bool {
-	return k.State != lockcore.StateFree && k.State != lockcore.StateDone || k.PauseLeft > 0 || k.Queue > 0 || k.Parked > 0 || k.Restriction.For > 0 || k.NextTurn > 0
+	return k.State != lockcore.StateFree && k.State != lockcore.StateDone || k.PauseLeft > 0 || k.Queue > 0 || k.Parked > 0 || k.Restriction.For > 0 || k.NextTurnIn > 0
 }
 
 // publish makes a snapshot. mu must be held.

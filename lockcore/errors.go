@@ -56,8 +56,8 @@ var (
 	ErrNested = notRun("lockcore: nested call of the same key")
 )
 
-// ErrChanged is the error of Clear and ForceClear if the key has changed since the Inspect whose
-// result they received.
+// ErrChanged is the error of RevokeIfUnchanged, ClearIfUnchanged and ForceClear if the key has changed
+// since the Inspect whose result they received.
 var ErrChanged = errors.New("lockcore: key has changed since")
 
 // ErrAlive is the error of ForceClear if the holder renewed its lease while ForceClear waited, or does

@@ -38,8 +38,8 @@ func (h *Here) age() time.Duration { return max(h.HeldFor, h.OldestWait) }
 // before. With 50,000 held keys it takes about 5 ms, and 0.1 s if calls wait for each of them. For
 // about a millisecond of that at most, other calls wait too.
 //
-//   - At most 1,000 keys are returned, and of the keys without waiting calls only those of the 1,000
-//     oldest holds. Holds of shares beyond these do not count.
+//   - At most 1,000 keys are returned. Of keys without waiting calls, only the 1,000 oldest holds
+//     count.
 //   - A hold whose lease has ended is not included, even if its handler still runs. Nor are calls that
 //     wait for a nested call of their own hold, and parked tasks.
 //   - A call whose first request is under way counts as one that waits.

@@ -74,15 +74,15 @@ type Holding struct {
 	// Shares are the shares of a shared key that end first, at most 100.
 	Shares []Share
 
-	// RateFull is the time until the whole Burst of the key's rate may begin at once: more than 0 if
-	// calls of Throttled or Limit.Rate have begun recently, or Spend has taken a cost. NextTurn is the
-	// time until the rate lets the first process of Queue begin, or 0. Parked tasks are not in Queue.
-	RateFull, NextTurn time.Duration
+	// RateFullIn is the time until the whole Burst of the key's rate may begin at once: more than 0 if
+	// calls of Throttled or Limit.Rate have begun recently, or Spend has taken a cost. NextTurnIn is
+	// the time until the rate lets a call of the first process in Queue begin, or 0. Parked tasks are not in Queue.
+	RateFullIn, NextTurnIn time.Duration
 
 	// WaitingCalls is the number of calls that wait in the processes of Queue, and OldestWait is for how
-	// long the oldest of them has waited. A process says both once a call has waited for a second, and
-	// then every 10 s or so; they are up to 15 s old. Until then it counts as one call and no time, and
-	// so does each process after the first 100. Calls that wait behind a hold of their own process do
+	// long the oldest of them has waited. A process says both after a call has waited for a second, and
+	// then about every 10 s, so they are up to 15 s old. Before that, and after the first 100, a process
+	// counts as one call without a wait. Calls that wait behind a hold of their own process do
 	// not count.
 	WaitingCalls int
 	OldestWait   time.Duration
@@ -137,7 +137,7 @@ func holdingOf(s *backend.Status) Holding {
 		State: State(s.State), Holder: holderOf(s.Locker, s.Holder), GrantedAt: s.GrantedAt, HeldFor: s.HeldFor, Remaining: s.Remaining, Token: s.Token, Attempt: s.Attempt,
 		Lease: s.Lease, Fixed: fixed(s),
 		KeepLeft: s.KeepLeft, Queue: s.Queue, Revoked: s.Revoked, PauseLeft: s.PauseLeft, PauseReason: s.Paused, Restriction: restrictionOf(s.Restriction), NotReleased: s.Died, Parked: s.Parked, ParkedFor: s.ParkedFor, OldestParked: s.OldestParked,
-		Weights: s.Weights, RateFull: s.RateFull, NextTurn: s.NextTurn, WaitingCalls: s.Waits.Calls, OldestWait: s.Waits.Oldest,
+		Weights: s.Weights, RateFullIn: s.RateFull, NextTurnIn: s.NextTurn, WaitingCalls: s.Waits.Calls, OldestWait: s.Waits.Oldest,
 	}
 	for _, b := range s.Shares {
 		h.Shares = append(h.Shares, Share{
@@ -168,9 +168,10 @@ func (l *Locker) Revoke(ctx context.Context, kind event.Kind, key string) error 
 	return err
 }
 
-// RevokeIfUnchanged is Revoke if the key is held, and no hold of another grant has begun since seen, a
-// result of Inspect. Otherwise it changes nothing and returns an error that satisfies ErrChanged. Calls
-// of one process that pass the key on to each other for a moment (at most 5 ms) have one grant.
+// RevokeIfUnchanged revokes the grant or phase that seen shows, a result of Inspect. If another one has
+// the key, or none does, it changes nothing and returns an error that satisfies ErrChanged. Holds that a
+// process hands off within 5 ms have one grant, and shares have one phase. The other errors are those of
+// Inspect.
 func (l *Locker) RevokeIfUnchanged(ctx context.Context, kind event.Kind, key string, seen Holding) error {
 	revoked, err := l.revoke(ctx, kind, key, max(seen.Token, 1))
 	if err == nil && !revoked {

@@ -160,7 +160,7 @@ func TestClear(t *testing.T) {
 	}{
 		{call{}, []string{"payment:8"}, exitFailed, "", "-once or -exclusive is missing"},
 		{call{}, []string{"-once", "payment:8"}, exitFailed, "abandoned", "stdin is not a terminal: pass -yes"},
-		{call{terminal: true, answer: "no\n"}, []string{"-once", "payment:8"}, exitFailed, "This key is abandoned. Clearing removes that", "not cleared"},
+		{call{terminal: true, answer: "no\n"}, []string{"-once", "payment:8"}, exitFailed, "This key is abandoned. Clearing forgets that", "not cleared"},
 		{call{terminal: true, answer: "yes\n"}, []string{"-once", "payment:8"}, exitOK, "cleared\n", "Clear it?"},
 		{call{}, []string{"-once", "-yes", "payment:8"}, exitProblem, "", "is free: not cleared"},
 		{call{terminal: true}, []string{"-once", "payment:7"}, exitFailed, "", "stdin has ended: without a terminal pass -yes"},

@@ -17,7 +17,7 @@
 //	holdfast version
 //
 // User and password come from the environment, see holdfast help. The command uses Redis like a
-// Locker and needs the same rights; ls also needs SCAN and, to detect a failover, INFO.
+// Locker and needs the same rights; ls, why and serve also need SCAN and, to detect a failover, INFO.
 // docs/operate.md has guides, and the fields of -json.
 package main
 
@@ -77,8 +77,8 @@ const usage = `holdfast shows and changes the keys of holdfast in Redis.
   holdfast show    [flags] [-result] KEY        show the key of that name, of both kinds
   holdfast why     [flags] TASK-ID | KEY        say why a task or the calls of a key wait, and what ends that;
                                                 -scope SCOPE -path PATH IDEMPOTENCY-KEY for an HTTP request
-  holdfast watch   [flags] [-once] KEY          follow a key: a line with each change, until Ctrl-C
-  holdfast serve   [flags] [-act]               serve the same as a web page, http://localhost:8321/
+  holdfast watch   [flags] [-once] KEY          look each second, and print changes, until Ctrl-C
+  holdfast serve   [flags] [-act]               serve the keys as a web page, http://localhost:8321/
   holdfast revoke  [flags] [-once] [-yes] KEY   revoke the lease of a held key
   holdfast clear   [flags] -once [-yes] KEY     clear a done, abandoned or cooling key, so that it runs again;
                                                 -exclusive frees a cooling key of Exclusive
@@ -93,7 +93,7 @@ const usage = `holdfast shows and changes the keys of holdfast in Redis.
                                                 compute the key of an HTTP request under httpmw.Idempotent
   holdfast version                              print the version
 
-holdfast COMMAND -h lists the flags. All commands have -json. Exit codes:
+holdfast COMMAND -h lists the flags. All commands but serve have -json. Exit codes:
   0  done
   1  doctor: there are problems · show: the key is free · revoke: the key is not held, or has changed since it was shown
      ls: -timeout or a signal ended the list early; the keys found so far were printed

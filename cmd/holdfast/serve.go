@@ -88,10 +88,10 @@ func (sh *shell) serve(ctx context.Context, args []string) (int, error) {
 func (sh *shell) audit(_ context.Context, a inspect.Action) {
 	result := "done"
 	if a.Err != nil {
-		result = "refused: " + a.Err.Error()
+		result = "failed: " + a.Err.Error()
 	}
-	if a.Terms != "" {
-		a.Verb += " " + a.Terms
+	if a.Details != "" {
+		a.Verb += " " + a.Details
 	}
 	fmt.Fprintf(sh.err, "%s %s: %s %s %s: %s\n", a.Time.UTC().Format(time.RFC3339), operator.OneLine(a.Actor), operator.OneLine(a.Verb), a.Kind, operator.OneLine(a.Key), operator.OneLine(result))
 }

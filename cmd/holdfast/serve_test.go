@@ -285,7 +285,7 @@ func TestServeActs(t *testing.T) {
 			t.Errorf("%q: %d", c.args, code)
 		}
 		const at = `\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ `
-		want := "^" + at + c.actor + ": revoke exclusive account:42: done\n" + at + c.actor + ": revoke exclusive account:42: refused: .*changed since it was shown.*\n" +
+		want := "^" + at + c.actor + ": revoke exclusive account:42: done\n" + at + c.actor + ": revoke exclusive account:42: failed: .*changed since it was shown.*\n" +
 			at + c.actor + `: "pause 1m0s: partner is down\\n" exclusive account:42: done` + "\n$"
 		if errs := r.err.text(); !regexp.MustCompile(want).MatchString(errs) {
 			t.Errorf("%q: printed %q, want %s", c.args, errs, want)

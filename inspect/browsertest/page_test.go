@@ -85,7 +85,7 @@ func TestRevoke(t *testing.T) {
 		t.Errorf("the cause is %v", err)
 	}
 	b.do(chromedp.Navigate(s.url + "stuck"))
-	b.shows("revoked, and its handler still runs")
+	b.shows("revoked, and its handler has not returned")
 }
 
 // From the click to the handler's cause: the log has the median of 20.

@@ -111,7 +111,7 @@ func TestPictures(t *testing.T) {
 		shows    []string
 	}{
 		{"held", "", []string{"account:42", "charge-4711", "paused", "restricted", "live"}},
-		{"stuck", "stuck?once=yes", []string{"payment:8", "abandoned", "import:globex", "revoked, and its handler still runs"}},
+		{"stuck", "stuck?once=yes", []string{"payment:8", "abandoned", "import:globex", "revoked, and its handler has not returned"}},
 		{"key", "key?kind=exclusive&key=account:42", []string{"so its process lived then", "Revoke…", "Waiting: 3 calls in 3 processes"}},
 		{"revoke", "revoke?kind=exclusive&key=account:42", []string{"Revoking asks the handler to stop", "Do nothing"}},
 		{"why", "find?q=charge-4712", []string{"Task charge-4712 of queue payments is parked", "account:42 is held by worker-3/17"}},

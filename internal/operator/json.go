@@ -29,8 +29,8 @@ type Holding struct {
 	PauseLeftMS int64          `json:"pause_left_ms,omitempty"`
 	PauseReason string         `json:"pause_reason,omitempty"`
 	Restriction *Restricted    `json:"restriction,omitempty"`
-	RateFullMS  int64          `json:"rate_full_ms,omitempty"`
-	NextTurnMS  int64          `json:"next_turn_ms,omitempty"`
+	RateFullMS  int64          `json:"rate_full_in_ms,omitempty"`
+	NextTurnMS  int64          `json:"next_turn_in_ms,omitempty"`
 	NotReleased bool           `json:"not_released"`
 	Holder      *Person        `json:"holder,omitempty"`
 	HeldForMS   int64          `json:"held_for_ms"`
@@ -105,7 +105,7 @@ type HTTPResult struct {
 func (k *Key) JSON() Holding {
 	h := Holding{
 		Kind: k.Kind.String(), Key: k.Key, State: k.State, Result: k.Result, Revoked: k.Revoked, PauseLeftMS: k.PauseLeft.Milliseconds(), PauseReason: k.PauseReason, NotReleased: k.NotReleased, Token: k.Token, Attempt: k.Attempt, Queue: k.Queue,
-		RateFullMS: k.RateFull.Milliseconds(), NextTurnMS: k.NextTurn.Milliseconds(), WaitingCalls: k.WaitingCalls, OldestWaitMS: k.OldestWait.Milliseconds(),
+		RateFullMS: k.RateFullIn.Milliseconds(), NextTurnMS: k.NextTurnIn.Milliseconds(), WaitingCalls: k.WaitingCalls, OldestWaitMS: k.OldestWait.Milliseconds(),
 		HeldForMS: k.HeldFor.Milliseconds(), RemainingMS: k.Remaining.Milliseconds(), LeaseMS: k.Lease.Milliseconds(), Fixed: k.Fixed, KeepLeftMS: k.KeepLeft.Milliseconds(),
 		Parked: k.Parked, ParkedForMS: k.ParkedFor.Milliseconds(),
 	}

@@ -20,13 +20,13 @@ import (
 // The texts before a confirmation.
 const (
 	revokeText = `%s is held by %s for %s.
-Revoking asks the handler to stop: its ctx is canceled with the cause ErrRevoked, when the lease is
-at least a second old. The key is free when the handler has returned, at the latest in %s.
-A handler that ignores its ctx runs on beside the next call, so end its process instead.
+Revoking asks the handler to stop: its ctx is canceled with the cause ErrRevoked at once, but not
+before the lease is a second old. The key is free when the handler has returned, at the latest in %s.
+A handler that ignores its ctx runs on next to the next call: then end its process, do not revoke.
 `
 	coolingText = `Clearing frees this key before the end of MinHold: the next call runs at once.
 `
-	clearText = `This key is %s. Clearing removes that, and the next call runs again. The run may have had its effect, so check that first.
+	clearText = `This key is %s. Clearing forgets that, so the next call runs the handler. The run may have had its effect, so check that first.
 If a run has begun or completed since it was shown, the key is not cleared.
 `
 )
@@ -104,7 +104,7 @@ func (k *Key) Facts() (facts []Fact) {
 	if k.PauseLeft > 0 {
 		line("paused for", Age(k.PauseLeft)+": "+OneLine(k.PauseReason))
 	}
-	if k.RateFull > 0 {
+	if k.RateFullIn > 0 {
 		line("rate", k.RateText())
 	}
 	if r := k.Restriction; r.For > 0 {
@@ -206,7 +206,7 @@ func (k *Key) StateText() string {
 		return "done (record does not decode)"
 	case k.Revoked:
 		return string(k.State) + ", revoked"
-	case k.State == lockcore.StateFree && k.NextTurn > 0:
+	case k.State == lockcore.StateFree && k.NextTurnIn > 0:
 		return "throttled"
 	}
 	return string(k.State)
@@ -233,10 +233,10 @@ func counted(n int, of, plural string) string {
 
 // RateText says how much of the rate of a key is used.
 func (k *Key) RateText() string {
-	if k.NextTurn > 0 {
-		return "used up: the next call begins in " + Age(k.NextTurn)
+	if k.NextTurnIn > 0 {
+		return "used up: the next call begins in " + Age(k.NextTurnIn)
 	}
-	return "in use: all of its burst may begin in " + Age(k.RateFull)
+	return "in use: full again in " + Age(k.RateFullIn)
 }
 
 // BoundText says that an operator, a 429 or the rate of a key has stopped or slowed its calls, as an addition to
@@ -248,8 +248,8 @@ func (k *Key) BoundText() (text string) {
 	if k.Restriction.For > 0 {
 		text += ", restricted"
 	}
-	if k.NextTurn > 0 {
-		text += ", next call in " + Age(k.NextTurn)
+	if k.NextTurnIn > 0 {
+		text += ", next call in " + Age(k.NextTurnIn)
 	}
 	return text
 }

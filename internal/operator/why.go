@@ -30,12 +30,13 @@ type Task struct {
 
 // Explanation says why something waits.
 type Explanation struct {
-	AsOf    time.Time `json:"as_of"`
-	Subject string    `json:"subject"` // a task ID or a key
-	Tasks   []Task    `json:"tasks"`   // with that ID, in each queue
-	Keys    []Key     `json:"-"`       // that it waits for, or has
-	Holds   bool      `json:"holds"`   // the task has the keys
-	Answer  string    `json:"answer"`
+	AsOf     time.Time `json:"as_of"`
+	Subject  string    `json:"subject"`        // a task ID or a key
+	Tasks    []Task    `json:"tasks"`          // with that ID, in each queue
+	Searched bool      `json:"tasks_searched"` // the queues were asked for them
+	Keys     []Key     `json:"-"`              // that it waits for, or has
+	Holds    bool      `json:"holds"`          // the task has the keys
+	Answer   string    `json:"answer"`
 }
 
 // Why explains why a task or the calls of a key wait. tasks finds the tasks with an ID in all queues; nil:
@@ -47,7 +48,7 @@ func Why(ctx context.Context, l *lockcore.Locker, subject string, tasks func(con
 		if err != nil {
 			return e, err
 		}
-		e.Tasks = append(e.Tasks, found...)
+		e.Tasks, e.Searched = append(e.Tasks, found...), true
 	}
 	var names []string // of keys
 	for _, t := range e.Tasks {
@@ -88,7 +89,7 @@ func Why(ctx context.Context, l *lockcore.Locker, subject string, tasks func(con
 
 // Known reports whether anything is known of a key: it is not free, or something waits for it.
 func (k *Key) Known() bool {
-	return k.State != lockcore.StateFree || k.NotReleased || k.Token != 0 || k.Queue > 0 || k.Parked > 0 || k.Restriction.For > 0 || k.RateFull > 0
+	return k.State != lockcore.StateFree || k.NotReleased || k.Token != 0 || k.Queue > 0 || k.Parked > 0 || k.Restriction.For > 0 || k.RateFullIn > 0
 }
 
 // errorKey finds a key in the error of a call that found it busy, abandoned or done, or of a parked task.
@@ -156,7 +157,11 @@ func (e *Explanation) Text() string {
 	}
 	switch {
 	case len(e.Tasks) == 0 && len(e.Keys) == 0:
-		says = append(says, "Nothing is known of "+OneLine(e.Subject)+": no task has that ID, and no call holds such a key or waits for it. Is it the whole name, and the right prefix and server?")
+		noTask := "tasks were not searched"
+		if e.Searched {
+			noTask = "no task has that ID"
+		}
+		says = append(says, "Nothing is known of "+OneLine(e.Subject)+": "+noTask+", and no call holds such a key or waits for it. Is it the whole name, and the right prefix and server?")
 	case len(e.Keys) == 0 && e.waits():
 		says = append(says, "Its last error names no key, or that key is free now.")
 	}
@@ -189,7 +194,7 @@ func (t *Task) text(e *Explanation) string {
 		case e.Holds:
 			return in + "runs, and has its key."
 		}
-		return in + "is in a worker, and has no key: it runs without one, or waits for one there."
+		return in + "is in a worker. No key of it was found: it needs none, or waits for one there."
 	case "pending":
 		return in + "waits for a worker."
 	case "scheduled":
@@ -234,13 +239,13 @@ func (k *Key) Explain() string {
 		silent := k.Lease - k.Remaining
 		switch {
 		case k.Revoked:
-			say("It was revoked, and its handler still runs. The key is free when the handler has returned, or in %s: if it ignores its ctx, end its process before that, or the next call begins beside it.", left)
+			say("It was revoked, and its handler has not returned. The key is free when it has, or in %s: if it ignores its ctx, end its process before that, or the next call begins next to it.", left)
 		case k.State == lockcore.StateShared:
-			say("A share is free when one of its handlers returns; the last lease ends in %s unless it is renewed.", left)
+			say("Weight is free when a handler returns; the last lease ends in %s unless it is renewed.", left)
 		case k.Fixed:
 			say("Its lease is not renewed: it is free when the handler has returned, or in %s.", left)
 		case silent > k.Lease/2:
-			say("Its lease was not renewed for %s: its process has died or lost its connection. It is free in %s at the latest (sooner: %s).", Age(silent), left, k.command("clear -force"))
+			say("Its lease was not renewed for %s: its process died or lost its connection, or MaxHold or Stall ended the hold. It is free in %s (sooner, if it died: %s).", Age(silent), left, k.command("clear -force"))
 		default:
 			say("Its lease was renewed %s ago, so its process lived then. It is free when the handler has returned (to ask it to stop: %s), or in %s if the process has died.", Age(max(silent, 1)), k.command("revoke"), left)
 		}
@@ -264,7 +269,7 @@ func (k *Key) Explain() string {
 	if k.PauseLeft > 0 {
 		say("%s is paused: no call begins for %s (%s; to end it: %s).", key, Age(k.PauseLeft), OneLine(k.PauseReason), k.command("pause -end"))
 	}
-	if k.RateFull > 0 {
+	if k.RateFullIn > 0 {
 		say("Its rate is %s.", k.RateText())
 	}
 	if r := k.Restriction; r.For > 0 {
