@@ -30,7 +30,7 @@ func TestQuorumScenario(t *testing.T) {
 
 // The time between two grants is measured over all processes, in round trips of the network.
 func TestQuorumTurns(t *testing.T) {
-	newServer(t) // skips the test without a redis-server
+	newServer(t)                  // skips the test without a redis-server
 	const lease = 5 * time.Second // with a shorter one a request has less than 250 ms, too little for the race detector
 	s, _ := scenarioNamed("quorum-turns")
 	s.fixed, s.points[0].Lease = 2*time.Second, lease
