@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// verb is an action on a key. Each is done after one confirmation, which shows the key, and only if the
-// key is still as it was shown.
+// verb is an action on a key. Each is done after one confirmation, which shows the key, and only if what
+// seen returns is still as it was shown.
 type verb struct {
 	label string // of the button, and of the link with an ellipsis
 	// may reports whether the action applies to a key.

@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/idempotency"
 	"github.com/holdfast-go/holdfast/inspect"
+	"github.com/holdfast-go/holdfast/internal/operator"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
 )
@@ -514,6 +515,11 @@ func TestAPI(t *testing.T) {
 	contains(t, p.get(http.StatusOK, "/api/stuck"), `"keys": []`)
 	contains(t, p.get(http.StatusBadRequest, "/api/key?kind=x&key=k"), `"error": "kind must be`)
 	contains(t, p.get(http.StatusOK, "/api/why?q=nobody"), "Nothing is known of")
+	contains(t, p.get(http.StatusOK, "/api/why?q=nobody"), "tasks were not searched", `"tasks_searched": false`)
+	p = open(t, false, inspect.Options{Tasks: func(context.Context, string) ([]inspect.Task, error) { return nil, operator.ErrNotSearched }})
+	contains(t, p.get(http.StatusOK, "/api/why?q=nobody"), "tasks were not searched")
+	p = open(t, false, inspect.Options{Tasks: func(context.Context, string) ([]inspect.Task, error) { return nil, nil }})
+	contains(t, p.get(http.StatusOK, "/api/why?q=nobody"), "no task has that ID")
 }
 
 // A stream shows a new hold, and there are at most 32.

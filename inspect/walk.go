@@ -174,7 +174,7 @@ func (w *walker) add(ctx context.Context, n int, e doctor.Entry) error {
 }
 
 // live inspects the keys that are held longest each second, and publishes them with the others. It ends
-// a minute after the last viewer.
+// a minute after the last viewer, or with the Locker.
 func (w *walker) live(ctx context.Context, stop context.CancelFunc, ready chan struct{}) {
 	pause := 50 * time.Millisecond // so that the first snapshot of a small keyspace has its keys
 	for closing := false; ; pause = liveEvery {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/inspect"
 	"github.com/holdfast-go/holdfast/inspect/asynqtasks"
+	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/internal/operator"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/httpmw"
@@ -73,13 +74,17 @@ func (sh *shell) serve(ctx context.Context, args []string) (int, error) {
 		fmt.Fprintf(sh.out, "http://%s/\n", listener.Addr())
 		srv := &http.Server{Handler: page, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
 		failed := make(chan error, 1)
-		go func() { failed <- srv.Serve(listener) }() // ends with Close
+		go func() { failed <- srv.Serve(listener) }() // ends with Shutdown or Close
 		select {
 		case err := <-failed:
 			return exitFailed, err
 		case <-ctx.Done():
 		}
-		_ = srv.Close() // not Shutdown: streams would keep it
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second) // for an action under way; Shutdown ends the streams
+		defer cancel()
+		if srv.Shutdown(ending) != nil {
+			_ = srv.Close()
+		}
 		return exitOK, nil
 	})
 }
@@ -142,7 +147,7 @@ func (t *target) tasks(getenv func(string) string) (find func(context.Context, s
 	return func(ctx context.Context, id string) ([]operator.Task, error) {
 		found, err := byID(ctx, id)
 		if err != nil && strings.Contains(err.Error(), "NOPERM") { // the user may read holdfast's keys only
-			return nil, nil
+			err = operator.ErrNotSearched
 		}
 		return found, err
 	}, func() { _ = rdb.Close() }, nil
@@ -179,7 +184,7 @@ func (sh *shell) why(ctx context.Context, args []string) (int, error) {
 			keys, walkErr = operator.HeldBy(ctx, l, task)
 			return keys
 		})
-		if err = errors.Join(err, walkErr); err != nil { //nolint:forbidigo // one of them
+		if err = errtext.Join(err, walkErr); err != nil {
 			return exitFailed, err
 		}
 		code := exitOK

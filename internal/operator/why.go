@@ -39,16 +39,19 @@ type Explanation struct {
 	Answer   string    `json:"answer"`
 }
 
+// ErrNotSearched is the error of a search for tasks that the user may not make.
+var ErrNotSearched = errors.New("operator: the queues may not be read")
+
 // Why explains why a task or the calls of a key wait. tasks finds the tasks with an ID in all queues; nil:
 // there are none. holds finds the keys that a task has. A subject that is neither is explained too.
 func Why(ctx context.Context, l *lockcore.Locker, subject string, tasks func(context.Context, string) ([]Task, error), holds func(task string) []Key) (Explanation, error) {
 	e := Explanation{AsOf: time.Now().UTC(), Subject: subject, Tasks: []Task{}}
 	if tasks != nil {
 		found, err := tasks(ctx, subject)
-		if err != nil {
+		if err != nil && !errors.Is(err, ErrNotSearched) {
 			return e, err
 		}
-		e.Tasks, e.Searched = append(e.Tasks, found...), true
+		e.Tasks, e.Searched = append(e.Tasks, found...), err == nil
 	}
 	var names []string // of keys
 	for _, t := range e.Tasks {
