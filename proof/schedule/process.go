@@ -66,7 +66,7 @@ type hold struct {
 	revoked      bool  // a notification of the revocation arrived
 }
 
-// cleanup has the fields of backend/redis/cleanup.go that the schedule needs.
+// cleanup has the fields of backend/cleanup that the schedule needs.
 type cleanup struct {
 	command
 	blocks bool  // the next request waits until it is confirmed

@@ -6,9 +6,9 @@
 //   - wire makes commands from requests, and decodes replies.
 //   - conn has the connections.
 //   - batch sends calls in groups.
-//   - cleanup retries withdrawals and releases until they are confirmed.
-//   - This package sends the requests of package backend, waits for replicas (acks.go) and receives
-//     notifications (listen.go).
+//   - This package sends the requests of package backend, waits for replicas (acks.go), receives
+//     notifications (listen.go), and retries withdrawals and releases until they are confirmed, by
+//     the queue of package backend/cleanup (cleanup.go).
 package redis
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
-	"github.com/holdfast-go/holdfast/internal/backend/redis/cleanup"
+	"github.com/holdfast-go/holdfast/internal/backend/cleanup"
 	"github.com/holdfast-go/holdfast/internal/backend/redis/conn"
 	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 )
@@ -63,7 +63,7 @@ func New(rdb redis.UniversalClient, o Options) (*Backend, error) {
 	b := &Backend{o: o, prefix: cmp.Or(o.Prefix, defaultPrefix), send: c}
 	b.wire = wire.Sender{Locker: o.Locker, Channels: wire.ChannelPrefix(b.prefix), Single: c.Single}
 	b.base, b.stop = context.WithCancel(context.Background())
-	b.cleanups = cleanup.New(b.base, c.Conn, &b.wire, o.Options)
+	b.cleanups = cleanup.New(b.base, &cleaner{c.Conn, &b.wire}, o.Options)
 	return b, nil
 }
 

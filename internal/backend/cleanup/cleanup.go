@@ -1,4 +1,4 @@
-// Package cleanup is the queue of withdrawals and releases that Redis has not confirmed.
+// Package cleanup is the queue of withdrawals and releases that a server has not confirmed.
 package cleanup
 
 import (
@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
-	"github.com/holdfast-go/holdfast/internal/backend/redis/conn"
-	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 )
 
@@ -21,8 +19,8 @@ const (
 	// wait. Each cleanup takes about 500 bytes.
 	MaxCleanups = 16384
 
-	cleanupBatch   = 100 // maximum number of entries in one pipeline
-	cleanupSenders = 2   // maximum number of pipelines in flight to one server
+	cleanupBatch   = 100 // maximum number of entries in one batch
+	cleanupSenders = 2   // maximum number of batches in flight to one server
 	firstRetry     = 20 * time.Millisecond
 	cleanupRetry   = 500 * time.Millisecond // between later tries: a server that does not reply gets two per second
 )
@@ -50,9 +48,36 @@ type cleanup struct {
 // that may have been granted.
 func (c *cleanup) blocksNext() bool { return c.withdraw != nil && c.withdraw.Granted }
 
-// Queue is the queue of withdrawals and releases that Redis has not confirmed.
+// Entry is a withdrawal or a release. One of the fields is set.
+type Entry struct {
+	Withdraw *backend.WithdrawRequest
+	Release  *backend.ReleaseRequest
+}
+
+// Sender sends the entries of a Queue.
+type Sender interface {
+	// Route is that of backend.Backend.
+	Route(ctx context.Context, keys []*backend.Key) []string
+	// Send sends a batch within ctx, and returns an error or nil for each entry.
+	Send(ctx context.Context, batch []Entry) []error
+	// After returns what follows from an error of Send.
+	After(err error) Fate
+}
+
+// Fate is what follows from an error of an entry.
+type Fate uint8
+
+// The fates.
+const (
+	TryAgain      Fate = iota // the entry was not sent, or the server did not perform it
+	MayTakeEffect             // the entry was sent and got no reply: also TryAgain, and a duplicate may arrive
+	Refused                   // the server refuses this entry now, but not others: try it again
+	GiveUp                    // a repeat would fail with the same error
+)
+
+// Queue is the queue of withdrawals and releases that a server has not confirmed.
 //
-// Invariant: after add, an entry is in the queue or in one pipeline, until Redis has confirmed it.
+// Invariant: after add, an entry is in the queue or in one batch, until a server has confirmed it.
 // Only three other events end it: a reply that a repeat cannot change, a release that is no longer
 // useful, and Close. Each of them is reported to Options.CleanupsFailed. The queue never refuses an
 // entry before Close. Its bound limits the calls that create entries: at MaxCleanups entries,
@@ -61,7 +86,7 @@ func (c *cleanup) blocksNext() bool { return c.withdraw != nil && c.withdraw.Gra
 //
 // Entries that may have their key are sent before entries that only wait for their key. Otherwise
 // entries are sent in order. Each server has at most cleanupSenders goroutines (send.go),
-// which send pipelines of at most cleanupBatch entries. A server that does not reply stops only its
+// which send batches of at most cleanupBatch entries. A server that does not reply stops only its
 // own lane. No goroutine runs while nothing can be sent.
 //
 // The races:
@@ -75,10 +100,9 @@ func (c *cleanup) blocksNext() bool { return c.withdraw != nil && c.withdraw.Gra
 //   - mu decides between Drain and add. An entry that is added after Drain has closed the empty
 //     queue is reported.
 type Queue struct {
-	conn    *conn.Conn
-	wire    *wire.Sender
+	sender  Sender
 	o       backend.Options
-	base    context.Context //nolint:containedctx // its end ends the pipelines in flight
+	base    context.Context //nolint:containedctx // its end ends the batches in flight
 	senders sync.WaitGroup
 
 	n        atomic.Int64 // len(all)
@@ -101,15 +125,15 @@ type lane struct {
 	ready   chain.List // of *cleanup
 	failed  chain.List // entries that wait for the timer
 	senders int
-	fails   int  // consecutive pipelines without a reply
+	fails   int  // consecutive batches without a reply
 	paused  bool // until the timer fires
 	timer   *time.Timer
 }
 
-// New returns an empty queue. The end of base ends the pipelines in flight.
-func New(base context.Context, c *conn.Conn, s *wire.Sender, o backend.Options) *Queue {
+// New returns an empty queue. The end of base ends the batches in flight.
+func New(base context.Context, s Sender, o backend.Options) *Queue {
 	return &Queue{
-		conn: c, wire: s, o: o, base: base, all: map[string]*cleanup{}, byKey: map[string][]*cleanup{}, lanes: map[string]*lane{},
+		sender: s, o: o, base: base, all: map[string]*cleanup{}, byKey: map[string][]*cleanup{}, lanes: map[string]*lane{},
 	}
 }
 
@@ -204,7 +228,7 @@ func (q *Queue) Blocks(fresh bool) bool {
 	return q.blocking.Load() != 0 || fresh && q.n.Load() >= MaxCleanups
 }
 
-// Before waits until a request for a key may be sent. If Redis may have granted an earlier request
+// Before waits until a request for a key may be sent. If a server may have granted an earlier request
 // for the key, the withdrawal of that request must be confirmed. If the request is new, the queue
 // must also be below its bound.
 func (q *Queue) Before(ctx context.Context, key string, fresh bool, limit time.Duration) error {
@@ -249,7 +273,7 @@ func (q *Queue) blocker(key string, fresh bool) (<-chan struct{}, error) {
 	if q.room == nil {
 		q.room = make(chan struct{})
 	}
-	return q.room, fmt.Errorf("lockcore: %d withdrawals and releases are not confirmed by Redis; requests for new keys wait until there are fewer than %d", len(q.all), MaxCleanups)
+	return q.room, fmt.Errorf("lockcore: %d withdrawals and releases are not confirmed; requests for new keys wait until there are fewer than %d", len(q.all), MaxCleanups)
 }
 
 // endLocked ends an entry that is in no list. err is why it was given up, or nil if it is

@@ -4,15 +4,9 @@ import (
 	"cmp"
 	chain "container/list"
 	"context"
-	"errors"
-	"slices"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/holdfast-go/holdfast/internal/backend"
-	"github.com/holdfast-go/holdfast/internal/backend/redis/conn"
-	"github.com/holdfast-go/holdfast/internal/backend/redis/wire"
 )
 
 // send sends the entries of its lane until the lane is empty or paused, or the queue is stopped.
@@ -60,7 +54,7 @@ func (q *Queue) route(batch []*cleanup) (rest []*cleanup) {
 		keys[i] = c.key
 	}
 	ctx, cancel := context.WithTimeout(q.base, backend.CallTimeout)
-	nodes := q.conn.Route(ctx, keys)
+	nodes := q.sender.Route(ctx, keys)
 	cancel()
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -75,7 +69,7 @@ func (q *Queue) route(batch []*cleanup) (rest []*cleanup) {
 	return rest
 }
 
-// settle ends the entries that Redis has confirmed, and schedules another try for the others.
+// settle ends the entries that the server has confirmed, and schedules another try for the others.
 func (q *Queue) settle(ln *lane, batch []*cleanup, errs []error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -84,16 +78,20 @@ func (q *Queue) settle(ln *lane, batch []*cleanup, errs []error) {
 	}
 	replied, pause := false, firstRetry
 	for i, c := range batch {
-		err := errs[i]
-		switch {
-		case err == nil, conn.Permanent(err) && !errors.Is(err, backend.ErrHeldUp) && !conn.LoginRefused(err):
+		err, fate := errs[i], GiveUp
+		if err != nil {
+			fate = q.sender.After(err)
+		}
+		switch fate {
+		case GiveUp:
 			replied = true
 			q.endLocked(c, err)
 			continue
-		case conn.SlotOnly(err):
+		case Refused:
 			replied = true
-		case conn.MayTakeEffect(err):
+		case MayTakeEffect:
 			c.repeated = true
+		case TryAgain:
 		}
 		if c.err != nil { // this was not the first try
 			pause = cleanupRetry
@@ -137,94 +135,27 @@ func (q *Queue) retry(ln *lane) {
 	q.startLocked(ln)
 }
 
-// command returns the command of an entry.
-func (q *Queue) command(c *cleanup) wire.Command {
+// entry returns the request to send. A key remembers 16 ended ids. During an outage, a process with
+// many permits must not displace the ids that matter. So the id of a released share is remembered
+// only if its acquire may arrive again.
+func (c *cleanup) entry() Entry {
 	if c.release == nil {
 		again := *c.withdraw
 		again.Repeated = c.repeated
-		return q.wire.Withdraw(&again)
+		return Entry{Withdraw: &again}
 	}
-	again, now := *c.release, time.Now()
-	cooldown := wire.Cooldown(&again, now)
-	if again.Share.Limit > 0 {
-		// A key remembers 16 ended ids. During an outage, a process with many permits must not
-		// displace the ids that matter. So this id is remembered only if its acquire may arrive
-		// again.
-		return q.wire.ReleaseShare(&again, cooldown)
-	}
-	again.Repeated = true
-	return q.wire.Release(&again, cooldown, new(wire.Room))
+	again := *c.release
+	again.Repeated = again.Repeated || again.Share.Limit == 0
+	return Entry{Release: &again}
 }
 
-// cleanUp sends a batch in one pipeline, and entries that got no connection by the others. It returns
-// an error or nil for each entry.
+// cleanUp sends a batch. It returns an error or nil for each entry.
 func (q *Queue) cleanUp(batch []*cleanup) []error {
 	ctx, cancel := context.WithTimeout(q.base, backend.CallTimeout)
 	defer cancel()
-	all := make([]wire.Command, len(batch))
-	for i, b := range batch {
-		all[i] = q.command(b)
+	entries := make([]Entry, len(batch))
+	for i, c := range batch {
+		entries[i] = c.entry()
 	}
-	v, err := q.conn.Bounded(ctx, func() (any, error) {
-		errs := make([]error, len(all))
-		todo := make([]int, len(all))
-		for i := range todo {
-			todo[i] = i
-		}
-		if todo = cleanUpBy(ctx, q.conn.Ends, all, todo, errs); len(todo) == 0 {
-			return errs, nil
-		}
-		for other := range q.conn.Others(q.conn.Ends) {
-			if todo = cleanUpBy(ctx, other, all, todo, errs); len(todo) == 0 {
-				break
-			}
-		}
-		return errs, nil
-	})
-	errs, ok := v.([]error)
-	if !ok || err != nil {
-		errs = make([]error, len(batch))
-		for i := range errs {
-			errs[i] = err
-		}
-	}
-	for _, err := range errs {
-		conn.ReloadSlots(ctx, q.conn.Ends, err)
-	}
-	return errs
-}
-
-// cleanUpBy sends the commands todo of all by one client. It sets their errors, and returns those
-// that got no connection.
-func cleanUpBy(ctx context.Context, on redis.UniversalClient, all []wire.Command, todo []int, errs []error) (unsent []int) {
-	for inFull := false; len(todo) > 0; {
-		pipe, cmds := on.Pipeline(), make([]*redis.Cmd, len(todo))
-		for n, i := range todo {
-			cmd := all[i]
-			cmd.List = slices.Clone(cmd.List) // go-redis may still read the previous one
-			if cmd.Use(cmd.SHA); inFull {
-				cmd.Use(cmd.Full)
-			}
-			cmds[n] = redis.NewCmd(ctx, cmd.List...)
-			_ = pipe.Process(ctx, cmds[n])
-		}
-		_, err := pipe.Exec(ctx)
-		var again []int
-		unknown := false
-		for n, i := range todo {
-			errs[i] = conn.CommandErr(cmds[n], err)
-			switch {
-			case conn.NoConnection(errs[i]):
-				unsent = append(unsent, i)
-				continue
-			case errs[i] != nil && redis.HasErrorPrefix(errs[i], "NOSCRIPT") && !inFull: // the server does not have the script
-				unknown = true
-			case errs[i] != nil || !wire.IsStep(cmds[n].Val()): //planted:cleanup-step-sent-again
-				continue
-			}
-			again = append(again, i)
-		}
-		todo, inFull = again, inFull || unknown
-	}
-	return unsent
+	return q.sender.Send(ctx, entries)
 }
