@@ -14,12 +14,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend/rules"
 )
 
-// Glob and Escape are those of List.
-var (
-	Glob   = glob
-	Escape = escape
-)
-
 // Control replaces the clock and the ids of a Space.
 func (s *Space) Control(now func() int64, newID func() string) {
 	s.clock, s.newID = now, newID

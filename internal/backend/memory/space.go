@@ -107,7 +107,7 @@ func (s *Space) full(k *backend.Key, more int64) error {
 func (s *Space) put(e *entry, data rules.Key, now rules.Instant) {
 	stored, known := e.of.Stored[0], e.bytes > 0
 	s.bytes -= e.bytes
-	if data.Empty() && data.Flow.Expires == 0 && len(data.Queue) == 0 && len(data.Waits) == 0 && len(data.Parked) == 0 && data.TriggersExpires == 0 {
+	if data.Gone() {
 		if known {
 			delete(s.keys, stored)
 			heap.Remove(&s.due, e.index)

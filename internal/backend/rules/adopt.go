@@ -39,7 +39,7 @@ func Adopt(k Key, r *backend.AdoptRequest, e Env) (Key, backend.AdoptReply) {
 		}
 		return k, k.adopted(r.Key.Kind)
 	}
-	k.Token = max(k.greatestToken()+1, e.Now)
+	k.Token = max(k.GreatestToken()+1, e.Now)
 	k.Owner, k.Locker, k.Holder, k.End, k.Length = r.ID, e.Locker, r.Holder, e.Now+lease, lease
 	k.keep(r.Retention, e.Now)
 	k.remember(r.From, e.Now)

@@ -158,17 +158,23 @@ func (k *Key) Empty() bool {
 	return k.State == Free && k.Token == 0 && k.Used == 0 && len(k.Ended) == 0 && k.ParkingLocker == "" && k.Paused == 0
 }
 
+// Gone reports whether nothing is left of the key: neither data nor a rate, a queue, counts of waiting
+// calls, parked entries or triggers.
+func (k *Key) Gone() bool {
+	return k.Empty() && k.Flow.Expires == 0 && len(k.Queue) == 0 && len(k.Waits) == 0 && len(k.Parked) == 0 && k.TriggersExpires == 0
+}
+
 // lastToken returns the token that Inspect shows. For a hold it is the first token. For a key that
 // is not held it is the greatest token that may have been used.
 func (k *Key) lastToken() int64 {
 	if k.State == Held {
 		return k.Token
 	}
-	return k.greatestToken()
+	return k.GreatestToken()
 }
 
-// greatestToken returns the greatest token that may have been used.
-func (k *Key) greatestToken() int64 {
+// GreatestToken returns the greatest token that may have been used.
+func (k *Key) GreatestToken() int64 {
 	if k.State == Held {
 		return max(k.Used, k.Token+lastOfBlock)
 	}

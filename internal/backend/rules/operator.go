@@ -145,7 +145,7 @@ func Clear(k Key, r *backend.ClearRequest, id string, e Env) (Key, backend.Clear
 	}
 	k.keep(backend.FreeTTL, e.Now)
 	if k.State == Held { // it may have used all tokens of its grant
-		k.Used = k.greatestToken()
+		k.Used = k.GreatestToken()
 	}
 	k.Abandoned, k.Holder, k.Fingerprint, k.Attempts, k.Record, k.CompletedBy = false, "", "", 0, nil, ""
 	if k.State == Reserved || closed && k.State == Cooling {

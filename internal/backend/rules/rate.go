@@ -175,7 +175,7 @@ func (k *Key) serveRated(asker string, e Env) []Notice {
 	}
 	if k.State != Shared { //planted:rules-rate-behind-expired
 		if k.State == Held {
-			k.Abandoned, k.Used = true, k.greatestToken() // it may have used all its tokens
+			k.Abandoned, k.Used = true, k.GreatestToken() // it may have used all its tokens
 		}
 		k.free()
 	}

@@ -28,10 +28,12 @@ const (
 	maxDead        = 100                  // maximum number of dead members of a queue that one request removes
 	maxNotified    = 1000                 // maximum number of waiters that a completion or an interim answer notifies
 	headBytes      = 512                  // bytes of a record, see backend.RecordHead
-	maxPlainRecord = 2048                 // maximum size in bytes of a record that Redis stores in one string
 	lastOfBlock    = backend.TokensPerGrant - 1
 	reserveTime    = Span(backend.ReserveTime / time.Microsecond)
 )
+
+// MaxPlainRecord is the maximum size in bytes of a plain record.
+const MaxPlainRecord = 2048
 
 // Env is the input of a rule besides the key and the request.
 type Env struct {
@@ -103,7 +105,7 @@ func acquire(k Key, r *backend.AcquireRequest, e Env) (Key, backend.AcquireReply
 	case takeover && differs:
 		return k, backend.AcquireReply{Outcome: backend.OutcomeMismatch}
 	}
-	k.grant(k.greatestToken(), r, e)
+	k.grant(k.GreatestToken(), r, e)
 	if died {
 		k.Abandoned, k.Revoked, k.Replaced, k.Record = true, false, false, nil
 	}
@@ -381,7 +383,7 @@ func Complete(k Key, r *backend.CompleteRequest, e Env) (Key, backend.ReleaseRep
 	k.free()
 	k.State, k.CompletedBy, k.Record, k.Used, k.Abandoned = Done, r.ID, r.Record, r.Token, false
 	if plain { // a plain hold has neither waiters nor ended ids
-		k.Plain = len(r.Record) <= maxPlainRecord
+		k.Plain = len(r.Record) <= MaxPlainRecord
 		return k, backend.ReleaseReply{Released: true}, nil
 	}
 	if keep := wholeMillis(r.Keep); keep < minute && (r.Repeated || len(k.Ended) > 0) { // the data outlives the record

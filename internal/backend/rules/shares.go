@@ -299,7 +299,7 @@ func (k *Key) tell(first Waiter, isNew bool, freed string, now Instant) []Notice
 
 // openPhase makes the key shared. id names the phase.
 func (k *Key) openPhase(id string, now Instant) {
-	token := max(k.greatestToken()+1, now) //planted:rules-phase-token
+	token := max(k.GreatestToken()+1, now) //planted:rules-phase-token
 	k.Abandoned = k.Abandoned || k.State == Held
 	k.State, k.Owner, k.Locker, k.Holder, k.End, k.Length, k.Revoked, k.Replaced = Shared, id, "", "", 0, 0, false, false
 	k.Token, k.Shares = token, nil

@@ -1,0 +1,4 @@
+package rules
+
+// Glob matches a text with a pattern of Redis.
+var Glob = glob
