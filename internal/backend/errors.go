@@ -26,10 +26,14 @@ var (
 type DataError struct {
 	Stored string // name of the key in the backend
 	Field  string // of its hash; empty: a stored key has another type, or is a string that no backend wrote
+	Row    bool   // Stored is the name of a row, not of a key in Redis
 	Reply  error
 }
 
 func (e *DataError) Error() string {
+	if e.Row {
+		return fmt.Sprintf("stored data does not decode: row %q: %v; Clear repairs the key", e.Stored, e.Reply)
+	}
 	if e.Field == "" {
 		return fmt.Sprintf("stored data does not decode: Redis key %[1]q must be a hash or a string that holdfast wrote, and %[1]q with the suffix :q, :p, :w or :s must be a sorted set; delete the key of another type: %[2]v", e.Stored, e.Reply)
 	}

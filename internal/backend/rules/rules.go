@@ -22,14 +22,14 @@ type (
 )
 
 const (
-	minute         = Span(60_000_000)     // how long an ended id is remembered
-	longest        = Span(86_400_000_000) // a day: the longest cooldown, and the longest time within which a hold can be adopted
-	maxEnded       = 16                   // maximum number of ended ids that a key remembers
-	maxDead        = 100                  // maximum number of dead members of a queue that one request removes
-	maxNotified    = 1000                 // maximum number of waiters that a completion or an interim answer notifies
-	headBytes      = 512                  // bytes of a record, see backend.RecordHead
-	lastOfBlock    = backend.TokensPerGrant - 1
-	reserveTime    = Span(backend.ReserveTime / time.Microsecond)
+	minute      = Span(60_000_000)     // how long an ended id is remembered
+	longest     = Span(86_400_000_000) // a day: the longest cooldown, and the longest time within which a hold can be adopted
+	maxEnded    = 16                   // maximum number of ended ids that a key remembers
+	maxDead     = 100                  // maximum number of dead members of a queue that one request removes
+	maxNotified = 1000                 // maximum number of waiters that a completion or an interim answer notifies
+	headBytes   = 512                  // bytes of a record, see backend.RecordHead
+	lastOfBlock = backend.TokensPerGrant - 1
+	reserveTime = Span(backend.ReserveTime / time.Microsecond)
 )
 
 // MaxPlainRecord is the maximum size in bytes of a plain record.

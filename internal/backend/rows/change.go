@@ -1,0 +1,210 @@
+package rows
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/rules"
+	"github.com/holdfast-go/holdfast/internal/errtext"
+)
+
+// rule applies a rule of package rules to a key. It may run several times, and the last run counts. It
+// returns the notifications, and whether the change must survive a crash of the store. A change whose
+// loss costs only time need not, because a waiter repeats its request, and a lease ends.
+type rule func(k *rules.Key, e rules.Env) (notices []rules.Notice, durable bool)
+
+// change applies rules to one key, in their order.
+type change struct {
+	key   *backend.Key
+	rules []rule
+	err   error // nil: all are stored
+	lost  bool  // they may be stored in spite of err, or a duplicate of a write may still arrive
+}
+
+// changes collects rules by their keys. Two changes of a key would meet each other.
+type changes struct {
+	byName map[string]*change
+	all    []*change
+	of     []*change // of each rule
+}
+
+func (cs *changes) add(key *backend.Key, r rule) {
+	c := cs.byName[key.Stored[0]]
+	if c == nil {
+		if c = (&change{key: key}); cs.byName == nil {
+			cs.byName = map[string]*change{}
+		}
+		cs.byName[key.Stored[0]], cs.all = c, append(cs.all, c)
+	}
+	c.rules, cs.of = append(c.rules, r), append(cs.of, c)
+}
+
+// applyChanges applies changes, and returns the one of each rule.
+func (b *Backend) applyChanges(ctx context.Context, cs *changes) []*change {
+	for some := range slices.Chunk(cs.all, MaxBatch) {
+		b.applyAll(ctx, some)
+	}
+	return cs.of
+}
+
+// errBusy is the error of a change whose row changed until the time was over.
+var errBusy = errors.New("other clients changed the row again and again")
+
+// within returns the ctx of one call of Backend: it ends after d, with ctx, or with Close.
+func (b *Backend) within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	stop := context.AfterFunc(b.base, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// over returns the error of a call whose ctx has ended, or nil.
+func (b *Backend) over(ctx context.Context) error {
+	switch {
+	case b.base.Err() != nil:
+		return backend.ErrClosed
+	case backend.Ended(ctx):
+		return cmp.Or(context.Cause(ctx), context.DeadlineExceeded)
+	}
+	return nil
+}
+
+// apply applies a rule to a key, once.
+func (b *Backend) apply(ctx context.Context, key *backend.Key, r rule) (lost bool, err error) {
+	c := change{key: key, rules: []rule{r}}
+	b.applyAll(ctx, []*change{&c})
+	return c.lost, c.err
+}
+
+// insist is apply for a rule that is safe to repeat. Within backend.CallTimeout it applies the rule
+// again after a missing reply or a temporary error. sent is the time of the last try.
+func (b *Backend) insist(ctx context.Context, key *backend.Key, r rule) (sent time.Time, lost bool, err error) {
+	ctx, cancel := b.within(ctx, backend.CallTimeout)
+	defer cancel()
+	for pause := 50 * time.Millisecond; ; pause *= 2 {
+		sent = time.Now()
+		again, err := b.apply(ctx, key, r)
+		lost = lost || again
+		if err == nil || b.Permanent(err) || b.over(ctx) != nil || !backend.Sleep(ctx, pause) { //planted:rows-sent-again
+			return sent, lost, err
+		}
+	}
+}
+
+// applyAll applies changes of different keys, at most MaxBatch. It sends the notifications of those that
+// it has stored, because a notification must not arrive before its reason.
+func (b *Backend) applyAll(ctx context.Context, all []*change) {
+	var notices []rules.Notice
+	for todo := all; len(todo) > 0; {
+		var more []rules.Notice
+		todo, more = b.try(ctx, todo)
+		notices = append(notices, more...)
+	}
+	if len(notices) > 0 {
+		_ = b.store.Notify(ctx, notices) // a lost notification costs time
+	}
+}
+
+// try reads the rows of changes and writes them. It returns the changes that met another write, and the
+// notifications of the others.
+func (b *Backend) try(ctx context.Context, todo []*change) (again []*change, notices []rules.Notice) {
+	if err := b.over(ctx); err != nil {
+		for _, c := range todo {
+			c.err = errtext.Wrap(err, c.err)
+		}
+		return nil, nil
+	}
+	rows, err := b.read(ctx, todo)
+	if err != nil {
+		for _, c := range todo {
+			c.err = err
+		}
+		return nil, nil
+	}
+	var writes []Write
+	var written []*change
+	var told [][]rules.Notice
+	for i, c := range todo {
+		w, some, err := b.rule(c, &rows[i])
+		switch c.err = err; {
+		case err != nil:
+		case w == nil:
+			notices = append(notices, some...)
+		default:
+			writes, written, told = append(writes, *w), append(written, c), append(told, some)
+		}
+	}
+	if len(writes) == 0 {
+		return nil, notices
+	}
+	for i, err := range b.store.Write(ctx, writes) {
+		c := written[i]
+		switch {
+		case err == nil:
+			notices = append(notices, told[i]...)
+		case errors.Is(err, ErrConflict):
+			c.err = errBusy
+			again = append(again, c)
+		default:
+			c.err = b.closedOr(err)
+			c.lost = c.lost || b.store.MayTakeEffect(err)
+		}
+	}
+	return again, notices
+}
+
+func (b *Backend) read(ctx context.Context, todo []*change) ([]Row, error) {
+	names := make([]string, len(todo))
+	for i, c := range todo {
+		names[i] = c.key.Stored[0]
+	}
+	rows, err := b.store.Read(ctx, names)
+	return rows, b.closedOr(err)
+}
+
+// rule applies the rules of a change to a row. It returns nil if nothing has changed.
+func (b *Backend) rule(c *change, row *Row) (*Write, []rules.Notice, error) {
+	before, last, err := row.decode(c.key.Kind)
+	if err != nil {
+		return nil, nil, &backend.DataError{Stored: c.key.Stored[0], Row: true, Reply: err}
+	}
+	k, e := before, b.env(row)
+	var notices []rules.Notice
+	durable := false
+	for _, apply := range c.rules {
+		some, must := apply(&k, e)
+		notices, durable = append(notices, some...), durable || must
+	}
+	if unchanged(before, k) {
+		return nil, notices, nil
+	}
+	return b.write(c.key, row, encode(c.key.Kind, &k, last, e.Now), durable), notices, nil
+}
+
+func (b *Backend) write(key *backend.Key, was *Row, row Row, durable bool) *Write {
+	row.Version = 1 + rand.Int64N(1<<62)
+	return &Write{Name: key.Stored[0], Was: was.Version, Read: was.Now, Row: row, Durable: durable}
+}
+
+func (b *Backend) env(row *Row) rules.Env {
+	return rules.Env{Now: row.Now, Locker: b.o.Locker, Listeners: func(locker string) (n int) {
+		for _, l := range row.Listening {
+			if l == locker {
+				n++
+			}
+		}
+		return n
+	}}
+}
+
+// closedOr returns ErrClosed if Close has caused an error.
+func (b *Backend) closedOr(err error) error {
+	if err != nil && b.base.Err() != nil {
+		return backend.ErrClosed
+	}
+	return err
+}
