@@ -8,7 +8,13 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
 
-func init() { // see access.Of
+func init() { // see access.Of and access.New
+	access.New = func(terms, observer any, open func(backend.Options) (backend.Backend, error)) (any, error) {
+		t, _ := terms.(Terms)
+		o, _ := observer.(event.Observer)
+		l, err := newLocker(t, o, open)
+		return l, translate(err)
+	}
 	access.Of = func(locks any) access.Locker {
 		l, _ := locks.(*Locker)
 		return access.Locker{

@@ -20,6 +20,11 @@ const MaxFingerprint = 64
 // so that its users see no method of that kind.
 var Of func(locks any) Locker
 
+// New returns a *lockcore.Locker on the backend that open returns. terms are lockcore.Terms that were
+// validated, observer is an event.Observer or nil. Package lockcore sets it, like Of. A module for
+// another kind of server uses it.
+var New func(terms, observer any, open func(backend.Options) (backend.Backend, error)) (any, error)
+
 // Locker is the hidden part of a lockcore.Locker.
 type Locker struct {
 	Backend backend.Backend

@@ -44,15 +44,16 @@ type lostError struct{ error }
 
 func (e *lostError) Unwrap() error { return e.error }
 
-// After implements cleanup.Sender.
+// After implements cleanup.Sender. Rights, a password or a missing table may be corrected, so only data
+// that cannot be read ends the tries.
 func (b cleaner) After(err error) cleanup.Fate {
 	switch {
+	case errors.As(err, new(*backend.DataError)):
+		return cleanup.GiveUp
 	case errors.As(err, new(*lostError)):
 		return cleanup.MayTakeEffect
 	case errors.Is(err, errBusy):
 		return cleanup.Refused
-	case b.Permanent(err) && !errors.Is(err, backend.ErrClosed): // after Close the queue is stopped
-		return cleanup.GiveUp
 	}
 	return cleanup.TryAgain
 }

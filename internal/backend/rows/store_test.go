@@ -39,7 +39,7 @@ func (t *table) now() rules.Instant { return time.Now().UnixMicro() + t.ahead }
 // store is a rows.Store on a table.
 type store struct{ *table }
 
-var errLost, errDown = errors.New("no reply"), errors.New("no connection")
+var errLost = errors.New("no reply")
 
 // do runs a statement between the hooks.
 func (s store) do(ctx context.Context, method string, f func()) error {

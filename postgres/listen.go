@@ -1,0 +1,140 @@
+package postgres
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/backend/rules"
+)
+
+const (
+	pingEvery = 10 * time.Second // period of pings that detect a dead connection
+	firstEcho = time.Second      // how long the first echo may take; the next ones longer
+	lastEcho  = 30 * time.Second
+)
+
+func channel(locker string) string { return "holdfast_" + locker }
+
+// Notify implements rows.Store. It is a transaction of its own, because transactions that notify wait
+// for each other, and this one does not wait for the disk.
+func (s *store) Notify(ctx context.Context, notices []rules.Notice) error {
+	channels, payloads := make([]string, len(notices)), make([]string, len(notices))
+	for i, n := range notices {
+		channels[i], payloads[i] = channel(n.Locker), encode(n.Notification)
+	}
+	return s.notify(ctx, channels, payloads)
+}
+
+func (s *store) notify(ctx context.Context, channels, payloads []string) error {
+	return s.use(ctx, func(c *pgx.Conn) error {
+		_, err := c.Exec(ctx, `SELECT pg_notify(c, p) FROM unnest($1::text[], $2::text[]) AS n (c, p)`, channels, payloads)
+		return err
+	})
+}
+
+// encode returns the payload of a notification. Names and requests may have any bytes.
+func encode(n backend.Notification) string {
+	return fmt.Sprintf("%d %d %d %x %x", n.Event, n.Kind, n.In.Microseconds(), n.Request, n.Name)
+}
+
+// decode is the inverse of encode. It returns false for another text, because anyone may notify.
+func decode(payload string) (n backend.Notification, ok bool) {
+	f := strings.Split(payload, " ")
+	if len(f) != 5 {
+		return n, false
+	}
+	var in int64
+	if _, err := fmt.Sscanf(strings.Join(f[:3], " "), "%d %d %d", &n.Event, &n.Kind, &in); err != nil || n.Event == backend.EventSubscribed {
+		return n, false
+	}
+	request, err1 := hex.DecodeString(f[3])
+	name, err2 := hex.DecodeString(f[4])
+	n.In, n.Request, n.Name = time.Duration(in)*time.Microsecond, string(request), string(name)
+	return n, err1 == nil && err2 == nil
+}
+
+// Listen implements rows.Store.
+//
+// Behind a pooler in transaction mode LISTEN succeeds, but notifications do not arrive. So only an echo
+// means that the subscription is up: a notification that another connection sends while this one is
+// idle. Until then the Locker is not listed as one that listens, and no key waits for it.
+func (s *store) Listen(ctx context.Context, locker string, on func(backend.Notification)) {
+	conn, err := s.listen(ctx)
+	if err != nil {
+		return
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), backend.CallTimeout)
+		defer cancel()
+		_ = conn.Close(ctx)
+	}()
+	name := pgx.Identifier{channel(locker)}.Sanitize()
+	if _, err := conn.Exec(ctx, "LISTEN "+name); err != nil {
+		return
+	}
+	if !s.echo(ctx, conn, locker, on) {
+		return
+	}
+	if _, err := conn.Exec(ctx, "SELECT set_config('application_name', $1, false)", "holdfast "+locker); err != nil {
+		return
+	}
+	on(backend.Notification{Event: backend.EventSubscribed})
+	for {
+		payload, ok := wait(ctx, conn, pingEvery)
+		if n, is := decode(payload); is {
+			on(n)
+		}
+		if ok {
+			continue
+		}
+		timed, cancel := context.WithTimeout(ctx, backend.CallTimeout)
+		err := conn.Ping(timed)
+		cancel()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// echo sends echoes until one arrives. It returns false if the connection or ctx ends first.
+func (s *store) echo(ctx context.Context, conn *pgx.Conn, locker string, on func(backend.Notification)) bool {
+	for limit := firstEcho; ; limit = min(2*limit, lastEcho) {
+		sent := rand.Text()
+		timed, cancel := context.WithTimeout(ctx, backend.CallTimeout)
+		_ = s.notify(timed, []string{channel(locker)}, []string{sent})
+		cancel()
+		for end := time.Now().Add(limit); ; {
+			payload, ok := wait(ctx, conn, time.Until(end))
+			if payload == sent {
+				return true
+			}
+			if n, is := decode(payload); is {
+				on(n)
+			}
+			if !ok {
+				break
+			}
+		}
+		if ctx.Err() != nil || conn.IsClosed() {
+			return false
+		}
+	}
+}
+
+// wait waits for a notification, and returns its payload, or false at the end of d or of the connection.
+func wait(ctx context.Context, conn *pgx.Conn, d time.Duration) (payload string, ok bool) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	n, err := conn.WaitForNotification(ctx)
+	if err != nil {
+		return "", false
+	}
+	return n.Payload, true
+}
