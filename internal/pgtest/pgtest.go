@@ -125,7 +125,7 @@ func run(as *syscall.SysProcAttr, dir, program string, args ...string) error {
 // first, for example at the timeout of go test.
 func watch(pid int, dir string) (io.Closer, *exec.Cmd, error) {
 	const script = `read _; kill -QUIT "$1"; for i in 1 2 3 4 5 6 7 8 9; do sleep 1; rm -rf "$2" && exit; done` // the children of the server still write
-	guard := exec.Command("sh", "-c", script, "sh", strconv.Itoa(pid), dir)                                   //nolint:noctx // it lives until Stop
+	guard := exec.Command("sh", "-c", script, "sh", strconv.Itoa(pid), dir)                                     //nolint:noctx // it lives until Stop
 	in, err := guard.StdinPipe()
 	if err == nil {
 		err = guard.Start()

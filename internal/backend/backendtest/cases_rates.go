@@ -146,10 +146,10 @@ func rateQueues() []rule {
 		}),
 		fast("a dead process that waits for the rate takes nothing", func(s *scene) {
 			s.c.listen()
-			rate := backend.Rate{N: 20, Per: time.Second, Burst: 1, Cost: 1}
+			rate := backend.Rate{N: 3, Per: time.Second, Burst: 1, Cost: 1}
 			s.a.acquire(backend.OutcomeAdmitted, request(&s.job, throttled(rate)))
 			s.b.acquire(backend.OutcomeBusy, request(&s.job, throttled(rate), queued)) // it does not listen
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(400 * time.Millisecond)
 			s.c.acquire(backend.OutcomeAdmitted, request(&s.job, throttled(rate), queued))
 		}),
 		slow("behind an expired hold dead processes delay no call", func(s *scene) {

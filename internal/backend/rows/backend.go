@@ -22,6 +22,8 @@ package rows
 
 import (
 	"context"
+	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
@@ -42,18 +44,28 @@ type Backend struct {
 	store    Store
 	cleanups *cleanup.Queue
 
-	base context.Context //nolint:containedctx // ends with Close; parent of all background work
-	stop context.CancelFunc
+	base   context.Context //nolint:containedctx // ends with Close; parent of all background work
+	stop   context.CancelFunc
+	purger sync.WaitGroup
 }
 
 var _ backend.Backend = (*Backend)(nil)
 
-// New returns a Backend on o.Store. It sends nothing.
+// New returns a Backend on o.Store. It sends nothing. It purges every hour.
 func New(o Options) *Backend {
 	b := &Backend{o: o, store: o.Store}
 	b.base, b.stop = context.WithCancel(context.Background())
 	b.cleanups = cleanup.New(b.base, cleaner{b}, o.Options)
+	b.purger.Go(b.purge) // Close waits for it
 	return b
+}
+
+// purge purges every hour. It begins at a random time, so that Lockers that start together do not purge
+// together.
+func (b *Backend) purge() {
+	for wait := rand.N(time.Hour); backend.Sleep(b.base, wait); wait = time.Hour {
+		_, _ = Purge(b.base, b.store) // the next one deletes what is left
+	}
 }
 
 // Key implements backend.Backend. The name of the row is the name of the key after x: or o:.
@@ -268,4 +280,5 @@ func (b *Backend) Close() {
 	b.cleanups.Stop()
 	b.store.Close()
 	b.cleanups.Wait()
+	b.purger.Wait()
 }

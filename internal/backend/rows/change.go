@@ -89,7 +89,7 @@ func (b *Backend) insist(ctx context.Context, key *backend.Key, r rule) (sent ti
 		sent = time.Now()
 		again, err := b.apply(ctx, key, r)
 		lost = lost || again
-		if err == nil || b.Permanent(err) || b.over(ctx) != nil || !backend.Sleep(ctx, pause) { //planted:rows-sent-again
+		if err == nil || b.Permanent(err) || b.over(ctx) != nil || !backend.Sleep(ctx, pause) {
 			return sent, lost, err
 		}
 	}
@@ -182,12 +182,12 @@ func (b *Backend) rule(c *change, row *Row) (*Write, []rules.Notice, error) {
 	if unchanged(before, k) {
 		return nil, notices, nil
 	}
-	return b.write(c.key, row, encode(c.key.Kind, &k, last, e.Now), durable), notices, nil
+	return write(c.key.Stored[0], row, encode(c.key.Kind, &k, last, e.Now), durable), notices, nil
 }
 
-func (b *Backend) write(key *backend.Key, was *Row, row Row, durable bool) *Write {
+func write(name string, was *Row, row Row, durable bool) *Write {
 	row.Version = 1 + rand.Int64N(1<<62)
-	return &Write{Name: key.Stored[0], Was: was.Version, Read: was.Now, Row: row, Durable: durable}
+	return &Write{Name: name, Was: was.Version, Read: was.Now, Row: row, Durable: durable}
 }
 
 func (b *Backend) env(row *Row) rules.Env {

@@ -112,14 +112,9 @@ func Purge(ctx context.Context, s Store) (deleted int64, err error) {
 			if err != nil || rows[i].Version == 0 || rows[i].Due > rows[i].Now/Hour { // another client has changed it
 				continue
 			}
-			w := Write{Name: names[i], Was: rows[i].Version, Read: rows[i].Now}
-			if k.Gone() {
-				w.Delete = true //planted:rows-purged
-			} else {
-				w.Row = encode(of.Kind, &k, last, rows[i].Now)
-				w.Row.Version = rows[i].Version + 1
-			}
-			writes = append(writes, w)
+			w := write(names[i], &rows[i], encode(of.Kind, &k, last, rows[i].Now), false)
+			w.Delete = k.Gone()
+			writes = append(writes, *w)
 		}
 		for i, err := range s.Write(ctx, writes) {
 			switch {

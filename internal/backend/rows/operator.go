@@ -58,7 +58,7 @@ func (b *Backend) repair(ctx context.Context, key *backend.Key) (backend.ClearRe
 	}
 	free := encode(key.Kind, &rules.Key{}, 0, row.Now)
 	free.Token = max(row.Token, row.Now)
-	err = b.closedOr(b.store.Write(ctx, []Write{*b.write(key, row, free, true)})[0])
+	err = b.closedOr(b.store.Write(ctx, []Write{*write(key.Stored[0], row, free, true)})[0])
 	if errors.Is(err, ErrConflict) {
 		return backend.ClearChanged, nil
 	}

@@ -40,7 +40,7 @@ func (r *Row) decode(kind backend.Kind) (k rules.Key, last int64, err error) {
 	}
 	last = max(r.Token, k.GreatestToken())
 	if k.Expire(r.Now); k.Token == 0 && k.Used == 0 && last >= r.Now {
-		k.Used, k.Expires = last, max(k.Expires, r.Now+minute) //planted:rows-last-token
+		k.Used, k.Expires = last, max(k.Expires, r.Now+minute)
 	}
 	return k, last, nil
 }

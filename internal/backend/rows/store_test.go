@@ -28,10 +28,35 @@ type table struct {
 	rnd       *rand.Rand
 	before    func(method string) error // called before each statement, not under mu
 	after     func(method string) error // called after it: the error of a lost reply
+	writes    []rows.Write              // all that took effect
 }
 
 func newTable() *table {
 	return &table{rows: map[string]rows.Row{}, listeners: map[string][]chan backend.Notification{}, rnd: rand.New(rand.NewPCG(1, 2))}
+}
+
+// statements counts the statements from now on.
+func (t *table) statements() map[string]int {
+	n := map[string]int{}
+	t.hook(func(method string) error {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		n[method]++
+		return nil
+	}, nil)
+	return n
+}
+
+func (t *table) hook(before, after func(method string) error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.before, t.after = before, after
+}
+
+func (t *table) setBack(d time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ahead -= d.Microseconds()
 }
 
 func (t *table) now() rules.Instant { return time.Now().UnixMicro() + t.ahead }
@@ -46,16 +71,19 @@ func (s store) do(ctx context.Context, method string, f func()) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if s.before != nil {
-		if err := s.before(method); err != nil {
+	s.mu.Lock()
+	before, after := s.before, s.after
+	s.mu.Unlock()
+	if before != nil {
+		if err := before(method); err != nil {
 			return err
 		}
 	}
 	s.mu.Lock()
 	f()
 	s.mu.Unlock()
-	if s.after != nil {
-		return s.after(method)
+	if after != nil {
+		return after(method)
 	}
 	return nil
 }
@@ -85,6 +113,7 @@ func (s store) Write(ctx context.Context, ws []rows.Write) []error {
 				errs[i] = rows.ErrConflict
 				continue
 			}
+			s.writes = append(s.writes, w)
 			if w.Delete {
 				delete(s.rows, w.Name)
 				continue
