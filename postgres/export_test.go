@@ -15,3 +15,6 @@ func NewBackend(pool *pgxpool.Pool, common backend.Options, o Options) (backend.
 	}
 	return rows.New(rows.Options{Options: common, Name: "postgres", Store: s}), nil
 }
+
+// NewStore returns the store of a Locker.
+func NewStore(pool *pgxpool.Pool, o Options) (rows.Store, error) { return newStore(pool, o) }
