@@ -5,11 +5,24 @@ package postgres_test
 import (
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/backend/backendtest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/postgres"
 )
+
+func world(t *testing.T, pool *pgxpool.Pool, o postgres.Options) backendtest.World {
+	t.Helper()
+	return backendtest.World{Backend: func(locker string) backend.Backend {
+		b, err := postgres.NewBackend(pool, backend.Options{Locker: locker, Closing: make(chan struct{}), CleanupsFailed: func(int, error) {}}, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}}
+}
 
 // The backend on a real server conforms.
 func TestConformance(t *testing.T) {
@@ -17,12 +30,6 @@ func TestConformance(t *testing.T) {
 	pool := database(t)
 	backendtest.Run(t, func(t *testing.T) backendtest.World {
 		t.Helper()
-		return backendtest.World{Backend: func(locker string) backend.Backend {
-			b, err := postgres.NewBackend(pool, backend.Options{Locker: locker, Closing: make(chan struct{}), CleanupsFailed: func(int, error) {}}, postgres.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return b
-		}}
+		return world(t, pool, postgres.Options{})
 	})
 }

@@ -1,6 +1,6 @@
 //go:build unix
 
-// Package pgtest starts a PostgreSQL server for tests, from the programs of Debian's package postgresql.
+// Package pgtest starts a PostgreSQL server for tests, from the programs of Debian's packages.
 package pgtest
 
 import (
@@ -25,6 +25,7 @@ const startTime = time.Minute
 // Server is a running server.
 type Server struct {
 	Dir  string // of its socket
+	port string
 	stop func()
 }
 
@@ -33,16 +34,16 @@ const Fast = "-c fsync=off -c synchronous_commit=off -c full_page_writes=off"
 
 // DSN returns how to connect to a database as a superuser. The database postgres exists.
 func (s *Server) DSN(database string) string {
-	return "host=" + s.Dir + " user=postgres dbname=" + database
+	return "host=" + s.Dir + s.port + " user=postgres dbname=" + database
 }
 
 // Stop ends the server at once, and removes its data.
 func (s *Server) Stop() { s.stop() }
 
-// Need skips a test if the programs are missing, or fails it if CI is true.
-func Need(tb testing.TB) {
+// Need skips a test if a program of the server or one of others is missing, or fails it if CI is true.
+func Need(tb testing.TB, others ...string) {
 	tb.Helper()
-	for _, p := range []string{"initdb", "postgres", "pg_isready"} {
+	for _, p := range append(others, "initdb", "postgres", "pg_isready") {
 		if _, err := path(p); err != nil {
 			if ci, _ := strconv.ParseBool(os.Getenv("CI")); ci {
 				tb.Fatalf("%v, and CI is true", err)
@@ -80,15 +81,81 @@ func (s *Server) start(settings string) error {
 	if err != nil {
 		return err
 	}
-	var said bytes.Buffer
-	cmd := exec.Command(program, append([]string{"-D", data, "-k", s.Dir, "-c", "listen_addresses=", "-c", "shared_buffers=16MB"}, strings.Fields(settings)...)...) //nolint:noctx // it lives until Stop
-	cmd.SysProcAttr, cmd.Dir, cmd.Stdout, cmd.Stderr = as, s.Dir, &said, &said
-	if err := cmd.Start(); err != nil {
+	args := []string{"-D", data, "-k", s.Dir, "-c", "listen_addresses=", "-c", "shared_buffers=16MB"}
+	said, err := s.begin(as, syscall.SIGQUIT, program, append(args, strings.Fields(settings)...)...) // SIGQUIT also stops the child processes at once
+	for deadline := time.Now().Add(startTime); err == nil; time.Sleep(50 * time.Millisecond) {
+		ready := run(as, s.Dir, "pg_isready", "--host="+s.Dir, "--quiet")
+		if ready == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			err = fmt.Errorf("%s: %w\n%s", program, ready, said)
+		}
+	}
+	return err
+}
+
+// StartPooler starts PgBouncer in transaction mode in front of s, from Debian's package pgbouncer. Its
+// DSN connects to the databases of s.
+func (s *Server) StartPooler() (*Server, error) {
+	dir, err := os.MkdirTemp("", "pgbouncer")
+	if err != nil {
+		return nil, err
+	}
+	p := &Server{Dir: dir, port: " port=6432", stop: func() { _ = os.RemoveAll(dir) }}
+	if err := p.startPooler(s.Dir); err != nil {
+		p.stop()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (s *Server) startPooler(of string) error {
+	as, err := owner(s.Dir)
+	if err != nil {
 		return err
 	}
-	alive, guard, err := watch(cmd.Process.Pid, s.Dir)
+	program, err := path("pgbouncer")
+	if err != nil {
+		return err
+	}
+	config := filepath.Join(s.Dir, "config")
+	if err := os.WriteFile(config, fmt.Appendf(nil, `[databases]
+* = host=%s user=postgres
+[pgbouncer]
+listen_addr =
+unix_socket_dir = %s
+auth_type = any
+pool_mode = transaction
+default_pool_size = 20
+max_client_conn = 1000
+`, of, s.Dir), 0o644); err != nil { //nolint:gosec // another user reads it
+		return err
+	}
+	said, err := s.begin(as, syscall.SIGKILL, program, "-q", config)
+	for deadline := time.Now().Add(startTime); err == nil; time.Sleep(50 * time.Millisecond) {
+		ready := run(as, s.Dir, "pg_isready", "--host="+s.Dir, "--port=6432", "--quiet")
+		if ready == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			err = fmt.Errorf("%s: %w\n%s", program, ready, said)
+		}
+	}
+	return err
+}
+
+// begin starts a program, which stop then ends with a signal.
+func (s *Server) begin(as *syscall.SysProcAttr, by syscall.Signal, program string, args ...string) (said *bytes.Buffer, err error) {
+	said = new(bytes.Buffer)
+	cmd := exec.Command(program, args...) //nolint:noctx // it lives until Stop
+	cmd.SysProcAttr, cmd.Dir, cmd.Stdout, cmd.Stderr = as, s.Dir, said, said
+	if err := cmd.Start(); err != nil {
+		return said, err
+	}
+	alive, guard, err := watch(cmd.Process.Pid, by, s.Dir)
 	s.stop = func() {
-		_ = cmd.Process.Signal(syscall.SIGQUIT) // stops at once, together with the child processes
+		_ = cmd.Process.Signal(by)
 		_ = cmd.Wait()
 		if guard != nil {
 			_ = guard.Process.Kill() // before its pipe closes; otherwise it would kill a process id that may belong to another process by now
@@ -97,15 +164,7 @@ func (s *Server) start(settings string) error {
 		}
 		_ = os.RemoveAll(s.Dir)
 	}
-	for deadline := time.Now().Add(startTime); err == nil; time.Sleep(50 * time.Millisecond) {
-		if ready := run(as, s.Dir, "pg_isready", "--host="+s.Dir, "--quiet"); ready == nil {
-			return nil
-		} else if time.Now().After(deadline) {
-			s.Stop()
-			return fmt.Errorf("%s: %w\n%s", program, ready, said.String())
-		}
-	}
-	return err
+	return said, err
 }
 
 func run(as *syscall.SysProcAttr, dir, program string, args ...string) error {
@@ -123,9 +182,9 @@ func run(as *syscall.SysProcAttr, dir, program string, args ...string) error {
 
 // watch starts a process that stops the server and removes its folder if the test process dies
 // first, for example at the timeout of go test.
-func watch(pid int, dir string) (io.Closer, *exec.Cmd, error) {
-	const script = `read _; kill -QUIT "$1"; for i in 1 2 3 4 5 6 7 8 9; do sleep 1; rm -rf "$2" && exit; done` // the children of the server still write
-	guard := exec.Command("sh", "-c", script, "sh", strconv.Itoa(pid), dir)                                     //nolint:noctx // it lives until Stop
+func watch(pid int, by syscall.Signal, dir string) (io.Closer, *exec.Cmd, error) {
+	const script = `read _; kill -"$1" "$2"; for i in 1 2 3 4 5 6 7 8 9; do sleep 1; rm -rf "$3" && exit; done` // the children of the server still write
+	guard := exec.Command("sh", "-c", script, "sh", strconv.Itoa(int(by)), strconv.Itoa(pid), dir)              //nolint:noctx // it lives until Stop
 	in, err := guard.StdinPipe()
 	if err == nil {
 		err = guard.Start()
@@ -162,5 +221,8 @@ func path(program string) (string, error) {
 	if found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + program); len(found) > 0 {
 		return slices.Max(found), nil
 	}
-	return exec.LookPath(program)
+	if path, err := exec.LookPath(program); err == nil {
+		return path, nil
+	}
+	return exec.LookPath("/usr/sbin/" + program)
 }
