@@ -225,14 +225,14 @@ WHERE k.owner IS NULL AND k.data IS NULL RETURNING k.token`),
 func (s *store) Free(ctx context.Context, name, owner string, token int64) (bool, error) {
 	return s.end(ctx, `UPDATE $T SET version = $3, owner = NULL, locker = NULL, holder = NULL, fingerprint = NULL, lease_end = NULL, length = NULL, expires = NULL,
   token = greatest(token, $4::bigint), due = greatest(due, $HOUR + 2)
-WHERE name = $1 AND owner = $2 AND data IS NULL AND `+relaxed, []byte(name), []byte(owner), newVersion(), token)
+WHERE name = $1 AND owner = $2 AND data IS NULL AND expires > $NOW AND `+relaxed, []byte(name), []byte(owner), newVersion(), token)
 }
 
 // Finish implements rows.Store.
 func (s *store) Finish(ctx context.Context, name, owner string, data []byte, keep rules.Span) (bool, error) {
 	return s.end(ctx, `UPDATE $T SET version = $3, owner = NULL, locker = NULL, lease_end = NULL, length = NULL, data = $4,
   expires = $NOW + $5::bigint, due = greatest(due, (($NOW + $5::bigint) / 3600000000)::int + 2)
-WHERE name = $1 AND owner = $2 AND data IS NULL AND `+durable, []byte(name), []byte(owner), newVersion(), data, keep)
+WHERE name = $1 AND owner = $2 AND data IS NULL AND expires > $NOW AND `+durable, []byte(name), []byte(owner), newVersion(), data, keep)
 }
 
 func (s *store) end(ctx context.Context, text string, args ...any) (ended bool, err error) {

@@ -40,11 +40,11 @@ type Store interface {
 	// Grant writes a plain hold if the row does not exist, or has neither an Owner nor Data. The token
 	// is greater than that of the row, and not less than the time.
 	Grant(ctx context.Context, g Grant) (token int64, granted bool, err error)
-	// Free ends the plain hold of owner, and reports whether there was one. The row keeps the greater
+	// Free ends the plain hold of owner, and reports whether there was one that has not expired. The row keeps the greater
 	// of its token and token.
 	Free(ctx context.Context, name, owner string, token int64) (freed bool, err error)
 	// Finish replaces the plain hold of owner by data, which expires after keep, and reports whether
-	// there was one. The row keeps Holder, Fingerprint and Token.
+	// there was one that has not expired. The row keeps Holder, Fingerprint and Token.
 	Finish(ctx context.Context, name, owner string, data []byte, keep rules.Span) (finished bool, err error)
 
 	// Names returns the next names after a name, sorted, at most NamesPerPage. None is left if it

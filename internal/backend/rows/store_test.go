@@ -153,7 +153,7 @@ func (s store) end(ctx context.Context, method, name, owner string, f func(*rows
 		return false, nil
 	}
 	err = s.do(ctx, method, func() {
-		if r := s.rows[name]; r.Owner == owner {
+		if r := s.rows[name]; r.Owner == owner && r.Expires > s.now() {
 			ended = true
 			r.Version, r.Owner, r.Locker, r.End, r.Length = s.rnd.Int64(), "", "", 0, 0
 			f(&r)
