@@ -35,6 +35,7 @@ func TestDifferential(t *testing.T) {
 }
 
 func differ(t *testing.T, seed uint64) {
+	t.Helper()
 	space, err := memory.NewSpace(1 << 40)
 	if err != nil {
 		t.Fatal(err)
@@ -207,7 +208,9 @@ func (d *difference) operation() {
 			return result(reply, err)
 		})
 	case 10:
-		d.same("clear", 0, func(_ int, b backend.Backend) any { return result(b.Clear(d.Context(), backend.ClearRequest{Key: key})) })
+		d.same("clear", 0, func(_ int, b backend.Backend) any {
+			return result(b.Clear(d.Context(), backend.ClearRequest{Key: key}))
+		})
 	case 11:
 		d.same("revoke", 0, func(_ int, b backend.Backend) any {
 			return result(b.Revoke(d.Context(), backend.RevokeRequest{Key: key}))
