@@ -129,7 +129,7 @@ func Purge(ctx context.Context, pool *pgxpool.Pool, o Options) (int64, error) {
 	if pool == nil {
 		return 0, errors.New("postgres: Purge: pool is nil")
 	}
-	return rows.Purge(ctx, &store{pool: pool, table: table(o.Schema)})
+	return rows.Purge(ctx, &store{pool: pool, texts: textsOf(table(o.Schema))})
 }
 
 // table returns the name of the table in a statement.

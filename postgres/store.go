@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -23,8 +24,8 @@ import (
 // row, so no condition relies on it alone: the version decides, or the form of the row, and a token
 // grows from that of the row as it is then.
 type store struct {
-	pool  *pgxpool.Pool // its own; of Purge: that of the user
-	table string
+	pool *pgxpool.Pool // its own; of Purge: that of the user
+	texts
 
 	listen func(context.Context) (*pgx.Conn, error)
 	conns  *conns // nil: of Purge
@@ -32,37 +33,73 @@ type store struct {
 
 var _ rows.Store = (*store)(nil)
 
-const clock = `(extract(epoch FROM clock_timestamp()) * 1000000)::bigint`
+// texts are the statements on a table.
+type texts struct {
+	read, grant, free, finish, names, due string
 
-// durable is a condition that is true. It makes the transaction wait for the disk, and for a standby if
-// the server is configured so. relaxed makes it wait for neither.
-const (
-	durable = `set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true) <> ''`
-	relaxed = `set_config('synchronous_commit', 'off', true) <> ''`
-)
-
-// sql returns a statement. $T, $NOW and $HOUR are the table, the time and its hour.
-func (s *store) sql(text string) string {
-	return strings.NewReplacer("$T", s.table, "$NOW", clock, "$HOUR", "("+clock+" / 3600000000)::int").Replace(text)
+	insert, update, remove map[bool]string // of Write, by Durable; insert and update have the same arguments
 }
 
-const read = `SELECT coalesce(k.version, 0), k.owner, k.locker, k.holder, k.fingerprint, coalesce(k.lease_end, 0), coalesce(k.length, 0), coalesce(k.expires, 0),
+func textsOf(table string) texts {
+	t := texts{
+		read: `SELECT coalesce(k.version, 0), k.owner, k.locker, k.holder, k.fingerprint, coalesce(k.lease_end, 0), coalesce(k.length, 0), coalesce(k.expires, 0),
   coalesce(k.token, 0), coalesce(k.due, 0), k.data, $NOW, CASE WHEN k.data IS NOT NULL AND k.expires IS NULL THEN
     (SELECT array_agg(substr(application_name, 10)) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'holdfast %') END
-FROM (VALUES (1)) AS one LEFT JOIN $T AS k ON k.name = $1`
+FROM (VALUES (1)) AS one LEFT JOIN $T AS k ON k.name = $1`,
+		grant: `INSERT INTO $T AS k (name, version, owner, locker, holder, fingerprint, token, lease_end, length, expires, due)
+SELECT $1::bytea, $2::bigint, $3::bytea, $4::bytea, $5::bytea, $6::bytea, t, t + $7::bigint, $7::bigint, t + $8::bigint, ((t + $8::bigint) / 3600000000)::int + 2
+FROM (SELECT $NOW AS t OFFSET 0) AS c WHERE $DURABLE
+ON CONFLICT (name) DO UPDATE SET version = excluded.version, owner = excluded.owner, locker = excluded.locker, holder = excluded.holder, fingerprint = excluded.fingerprint,
+  token = greatest(k.token + 1, excluded.token), lease_end = excluded.lease_end, length = excluded.length, expires = excluded.expires, due = greatest(k.due, excluded.due)
+WHERE k.owner IS NULL AND k.data IS NULL RETURNING k.token`,
+		free: `UPDATE $T SET version = $3, owner = NULL, locker = NULL, holder = NULL, fingerprint = NULL, lease_end = NULL, length = NULL, expires = NULL,
+  token = greatest(token, $4::bigint), due = greatest(due, $HOUR + 2)
+WHERE name = $1 AND owner = $2 AND data IS NULL AND expires > $NOW AND $RELAXED`,
+		finish: `UPDATE $T SET version = $3, owner = NULL, locker = NULL, lease_end = NULL, length = NULL, data = $4,
+  expires = $NOW + $5::bigint, due = greatest(due, (($NOW + $5::bigint) / 3600000000)::int + 2)
+WHERE name = $1 AND owner = $2 AND data IS NULL AND expires > $NOW AND $DURABLE`,
+		names:  `SELECT name FROM $T WHERE name > $1 ORDER BY name LIMIT $2`,
+		due:    `SELECT name FROM $T WHERE name > $1 AND due <= $HOUR ORDER BY name LIMIT $2`,
+		insert: map[bool]string{}, update: map[bool]string{}, remove: map[bool]string{},
+	}
+	for is, commit := range map[bool]string{true: "$DURABLE", false: "$RELAXED"} {
+		t.insert[is] = fill(table, `INSERT INTO $T (name, version, owner, locker, holder, fingerprint, lease_end, length, expires, token, due, data)
+SELECT $1::bytea, $2::bigint, $3::bytea, $4::bytea, $5::bytea, $6::bytea, $7::bigint, $8::bigint, $9::bigint, $10::bigint, $11::int, $12::bytea
+WHERE $14::bigint = 0 AND $NOW < $13::bigint AND `+commit+` ON CONFLICT (name) DO NOTHING`)
+		t.update[is] = fill(table, `UPDATE $T SET version = $2, owner = $3, locker = $4, holder = $5, fingerprint = $6, lease_end = $7, length = $8, expires = $9, token = $10,
+  due = greatest(due, $11), data = $12
+WHERE name = $1 AND version = $14 AND $NOW < $13::bigint AND `+commit)
+		t.remove[is] = fill(table, `DELETE FROM $T WHERE name = $1 AND version = $2 AND $NOW < $3::bigint AND `+commit)
+	}
+	for _, text := range []*string{&t.read, &t.grant, &t.free, &t.finish, &t.names, &t.due} {
+		*text = fill(table, *text)
+	}
+	return t
+}
+
+// fill fills in the table, the time in µs and its hour, and two conditions that are true. $DURABLE makes
+// the transaction wait for the disk, and for a standby if the server is configured so. $RELAXED makes it
+// wait for neither.
+func fill(table, text string) string {
+	const now = `(extract(epoch FROM clock_timestamp()) * 1000000)::bigint`
+	return strings.NewReplacer(
+		"$T", table, "$NOW", now, "$HOUR", "("+now+" / 3600000000)::int",
+		"$DURABLE", `set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true) <> ''`,
+		"$RELAXED", `set_config('synchronous_commit', 'off', true) <> ''`,
+	).Replace(text)
+}
 
 // Read implements rows.Store. It is one transaction, which locks nothing.
 func (s *store) Read(ctx context.Context, names []string) (all []rows.Row, err error) {
-	text := s.sql(read)
 	err = s.use(ctx, func(c *pgx.Conn) error {
 		if len(names) == 1 {
-			r, err := scan(c.QueryRow(ctx, text, []byte(names[0])))
+			r, err := scan(c.QueryRow(ctx, s.read, []byte(names[0])))
 			all = []rows.Row{r}
 			return err
 		}
 		var b pgx.Batch
 		for _, name := range names {
-			b.Queue(text, []byte(name))
+			b.Queue(s.read, []byte(name))
 		}
 		replies := c.SendBatch(ctx, &b)
 		defer replies.Close()
@@ -85,24 +122,6 @@ func scan(from pgx.Row) (r rows.Row, err error) {
 	return r, err
 }
 
-// The statements of Write, each in two forms. They have the same arguments.
-var writes = map[bool]statements{true: newStatements(durable), false: newStatements(relaxed)}
-
-type statements struct{ insert, update, remove string }
-
-func newStatements(commit string) statements {
-	in := ` $NOW < $13::bigint AND ` + commit
-	return statements{
-		insert: `INSERT INTO $T (name, version, owner, locker, holder, fingerprint, lease_end, length, expires, token, due, data)
-SELECT $1::bytea, $2::bigint, $3::bytea, $4::bytea, $5::bytea, $6::bytea, $7::bigint, $8::bigint, $9::bigint, $10::bigint, $11::int, $12::bytea
-WHERE $14::bigint = 0 AND` + in + ` ON CONFLICT (name) DO NOTHING`,
-		update: `UPDATE $T SET version = $2, owner = $3, locker = $4, holder = $5, fingerprint = $6, lease_end = $7, length = $8, expires = $9, token = $10,
-  due = greatest(due, $11), data = $12
-WHERE name = $1 AND version = $14 AND` + in,
-		remove: `DELETE FROM $T WHERE name = $1 AND version = $2 AND $NOW < $3::bigint AND ` + commit,
-	}
-}
-
 // Write implements rows.Store. It is one pipeline with a Sync after each statement, so each is a
 // transaction of its own, and no two rows are locked together.
 func (s *store) Write(ctx context.Context, ws []rows.Write) []error {
@@ -112,15 +131,14 @@ func (s *store) Write(ctx context.Context, ws []rows.Write) []error {
 	}
 	done := 0
 	err := s.use(ctx, func(c *pgx.Conn) error {
+		send, err := s.sender(ctx, c, ws)
+		if err != nil {
+			return err
+		}
 		pipe := c.PgConn().StartPipeline(ctx)
 		defer pipe.Close()
 		for i := range ws {
-			text, args := s.statement(&ws[i])
-			formats := make([]int16, len(args))
-			for i := range formats {
-				formats[i] = 1 // binary
-			}
-			pipe.SendQueryParams(text, args, nil, formats, nil)
+			send(pipe, &ws[i])
 			pipe.SendPipelineSync()
 		}
 		if err := pipe.Flush(); err != nil {
@@ -168,18 +186,46 @@ func result(pipe *pgconn.Pipeline) (err error) {
 	}
 }
 
+// sender returns a function that adds a write to a pipeline. It prepares the statements if the
+// connection caches statements. Otherwise there may be a pooler, and the next statement another
+// connection to the server.
+func (s *store) sender(ctx context.Context, c *pgx.Conn, ws []rows.Write) (func(*pgconn.Pipeline, *rows.Write), error) {
+	cached := map[string]*pgconn.StatementDescription{}
+	if c.Config().DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
+		for i := range ws {
+			text, _ := s.statement(&ws[i])
+			if cached[text] != nil {
+				continue
+			}
+			prepared, err := c.Prepare(ctx, text, text)
+			if err != nil {
+				return nil, &notSentError{err}
+			}
+			cached[text] = prepared
+		}
+	}
+	return func(pipe *pgconn.Pipeline, w *rows.Write) {
+		text, args := s.statement(w)
+		binary := slices.Repeat([]int16{1}, len(args))
+		if prepared := cached[text]; prepared != nil {
+			pipe.SendQueryStatement(prepared, args, binary, nil)
+		} else {
+			pipe.SendQueryParams(text, args, nil, binary, nil)
+		}
+	}, nil
+}
+
 // statement returns the statement of a write, and its arguments.
 func (s *store) statement(w *rows.Write) (string, [][]byte) {
-	of, until := writes[w.Durable], number(w.Read+rows.WriteTime)
+	until := number(w.Read + rows.WriteTime)
 	if w.Delete {
-		return s.sql(of.remove), [][]byte{[]byte(w.Name), number(w.Was), until}
+		return s.remove[w.Durable], [][]byte{[]byte(w.Name), number(w.Was), until}
 	}
-	r := &w.Row
-	text := of.update
+	r, text := &w.Row, s.update[w.Durable]
 	if w.Was == 0 {
-		text = of.insert
+		text = s.insert[w.Durable]
 	}
-	return s.sql(text), [][]byte{
+	return text, [][]byte{
 		[]byte(w.Name), number(r.Version), bytesOf(r.Owner), bytesOf(r.Locker), bytesOf(r.Holder), bytesOf(r.Fingerprint),
 		optional(r.End), optional(r.Length), optional(r.Expires), number(r.Token), binary.BigEndian.AppendUint32(nil, uint32(r.Due)), r.Data, until, number(w.Was), //nolint:gosec // hours
 	}
@@ -205,12 +251,7 @@ func bytesOf(s string) []byte {
 // Grant implements rows.Store. t is read once, before the lock of the row.
 func (s *store) Grant(ctx context.Context, g rows.Grant) (token int64, granted bool, err error) {
 	err = s.use(ctx, func(c *pgx.Conn) error {
-		err := c.QueryRow(ctx, s.sql(`INSERT INTO $T AS k (name, version, owner, locker, holder, fingerprint, token, lease_end, length, expires, due)
-SELECT $1::bytea, $2::bigint, $3::bytea, $4::bytea, $5::bytea, $6::bytea, t, t + $7::bigint, $7::bigint, t + $8::bigint, ((t + $8::bigint) / 3600000000)::int + 2
-FROM (SELECT $NOW AS t OFFSET 0) AS c WHERE `+durable+`
-ON CONFLICT (name) DO UPDATE SET version = excluded.version, owner = excluded.owner, locker = excluded.locker, holder = excluded.holder, fingerprint = excluded.fingerprint,
-  token = greatest(k.token + 1, excluded.token), lease_end = excluded.lease_end, length = excluded.length, expires = excluded.expires, due = greatest(k.due, excluded.due)
-WHERE k.owner IS NULL AND k.data IS NULL RETURNING k.token`),
+		err := c.QueryRow(ctx, s.grant,
 			[]byte(g.Name), newVersion(), []byte(g.Owner), bytesOf(g.Locker), bytesOf(g.Holder), bytesOf(g.Fingerprint), g.Lease, g.Retention).Scan(&token)
 		if err = conflict(err); errors.Is(err, pgx.ErrNoRows) || errors.Is(err, rows.ErrConflict) {
 			return nil
@@ -223,21 +264,17 @@ WHERE k.owner IS NULL AND k.data IS NULL RETURNING k.token`),
 
 // Free implements rows.Store.
 func (s *store) Free(ctx context.Context, name, owner string, token int64) (bool, error) {
-	return s.end(ctx, `UPDATE $T SET version = $3, owner = NULL, locker = NULL, holder = NULL, fingerprint = NULL, lease_end = NULL, length = NULL, expires = NULL,
-  token = greatest(token, $4::bigint), due = greatest(due, $HOUR + 2)
-WHERE name = $1 AND owner = $2 AND data IS NULL AND expires > $NOW AND `+relaxed, []byte(name), []byte(owner), newVersion(), token)
+	return s.end(ctx, s.free, []byte(name), []byte(owner), newVersion(), token)
 }
 
 // Finish implements rows.Store.
 func (s *store) Finish(ctx context.Context, name, owner string, data []byte, keep rules.Span) (bool, error) {
-	return s.end(ctx, `UPDATE $T SET version = $3, owner = NULL, locker = NULL, lease_end = NULL, length = NULL, data = $4,
-  expires = $NOW + $5::bigint, due = greatest(due, (($NOW + $5::bigint) / 3600000000)::int + 2)
-WHERE name = $1 AND owner = $2 AND data IS NULL AND expires > $NOW AND `+durable, []byte(name), []byte(owner), newVersion(), data, keep)
+	return s.end(ctx, s.finish, []byte(name), []byte(owner), newVersion(), data, keep)
 }
 
 func (s *store) end(ctx context.Context, text string, args ...any) (ended bool, err error) {
 	err = s.use(ctx, func(c *pgx.Conn) error {
-		tag, err := c.Exec(ctx, s.sql(text), args...)
+		tag, err := c.Exec(ctx, text, args...)
 		if err = conflict(err); errors.Is(err, rows.ErrConflict) {
 			return nil
 		}
@@ -249,17 +286,17 @@ func (s *store) end(ctx context.Context, text string, args ...any) (ended bool, 
 
 // Names implements rows.Store.
 func (s *store) Names(ctx context.Context, after string) ([]string, error) {
-	return s.page(ctx, `SELECT name FROM $T WHERE name > $1 ORDER BY name LIMIT $2`, after)
+	return s.page(ctx, s.names, after)
 }
 
 // Due implements rows.Store.
 func (s *store) Due(ctx context.Context, after string) ([]string, error) {
-	return s.page(ctx, `SELECT name FROM $T WHERE name > $1 AND due <= $HOUR ORDER BY name LIMIT $2`, after)
+	return s.page(ctx, s.due, after)
 }
 
 func (s *store) page(ctx context.Context, text, after string) (names []string, err error) {
 	err = s.use(ctx, func(c *pgx.Conn) error {
-		found, err := c.Query(ctx, s.sql(text), []byte(after), rows.NamesPerPage)
+		found, err := c.Query(ctx, text, []byte(after), rows.NamesPerPage)
 		if err != nil {
 			return err
 		}
@@ -340,7 +377,7 @@ func (s *store) Close() {
 }
 
 func newStore(pool *pgxpool.Pool, o Options) (*store, error) {
-	s := &store{table: table(o.Schema), conns: &conns{}}
+	s := &store{texts: textsOf(table(o.Schema)), conns: &conns{}}
 	conf := pool.Config()
 	listen, prepare := o.Listen, conf.BeforeConnect
 	if listen == nil {
