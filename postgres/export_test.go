@@ -9,12 +9,10 @@ import (
 
 // NewBackend returns the backend of a Locker.
 func NewBackend(pool *pgxpool.Pool, common backend.Options, o Options) (backend.Backend, error) {
-	s, err := open(pool, o)
-	if err != nil {
-		return nil, err
-	}
-	return rows.New(rows.Options{Options: common, Name: "postgres", Store: s}), nil
+	return open(pool, common, o)
 }
 
-// NewStore returns the store of a Locker.
-func NewStore(pool *pgxpool.Pool, o Options) (rows.Store, error) { return newStore(pool, o) }
+// NewStore returns a store of a Locker.
+func NewStore(pool *pgxpool.Pool, o Options) (rows.Store, error) {
+	return newStore(pool, o, pool.Config().MaxConns)
+}

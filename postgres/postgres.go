@@ -82,9 +82,10 @@ CREATE INDEX IF NOT EXISTS holdfast_keys_due ON %[1]s (due);
 // New returns a Locker whose keys are rows of the table that Create creates. It sends no command. Make
 // one Locker per process.
 //
-// The Locker makes its own pool with the options and hooks of pool, so that your transactions never
-// delay a renewal: up to MaxConns connections, which it opens as needed, and one for notifications.
-// MinConns and MinIdleConns do not apply to it. [lockcore.Locker.Close] closes it, never pool.
+// The Locker makes two pools of its own with the options and hooks of pool, so that neither your
+// transactions nor calls that acquire keys delay a renewal. They have up to MaxConns connections, and
+// half as many but at least 2, which are opened as needed; one more is for notifications. MinConns and
+// MinIdleConns do not apply to them. [lockcore.Locker.Close] closes them, never pool.
 //
 // New returns an error if pool is nil or o is not valid. The error satisfies lockcore.ErrUnsupported if
 // o.ReplicaAcks or o.Prefix is set: use synchronous_standby_names, or o.Schema.
@@ -93,11 +94,11 @@ func New(pool *pgxpool.Pool, o Options) (*lockcore.Locker, error) {
 		return nil, err
 	}
 	l, err := access.New(o.Terms, o.Observer, func(common backend.Options) (backend.Backend, error) {
-		s, err := open(pool, o)
+		b, err := open(pool, common, o)
 		if err != nil {
 			return nil, err
 		}
-		return rows.New(rows.Options{Options: common, Name: "postgres", Store: s}), nil
+		return b, nil
 	})
 	if err != nil {
 		return nil, err
@@ -106,7 +107,7 @@ func New(pool *pgxpool.Pool, o Options) (*lockcore.Locker, error) {
 	return locks, nil
 }
 
-func open(pool *pgxpool.Pool, o Options) (*store, error) {
+func open(pool *pgxpool.Pool, common backend.Options, o Options) (*rows.Backend, error) {
 	switch {
 	case pool == nil:
 		return nil, errors.New("postgres: New: pool is nil")
@@ -115,7 +116,17 @@ func open(pool *pgxpool.Pool, o Options) (*store, error) {
 	case o.Prefix != "":
 		return nil, unsupported("Prefix", "Options.Schema")
 	}
-	return newStore(pool, o)
+	most := pool.Config().MaxConns
+	calls, err := newStore(pool, o, most)
+	if err != nil {
+		return nil, err
+	}
+	ends, err := newStore(pool, o, max(most/2, 2))
+	if err != nil {
+		calls.Close()
+		return nil, err
+	}
+	return rows.New(rows.Options{Options: common, Name: "postgres", Calls: calls, Ends: ends}), nil
 }
 
 func unsupported(what, instead string) error {

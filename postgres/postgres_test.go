@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-go/holdfast/event"
+	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/postgres"
 )
@@ -152,6 +153,50 @@ func TestExclusion(t *testing.T) {
 			killer.Wait()
 		})
 	}
+}
+
+// Calls that use all connections of their pool delay neither a renewal nor a release.
+func TestEndsDoNotWait(t *testing.T) {
+	pool := database(t)
+	conf := pool.Config()
+	conf.MaxConns = 1
+	small, err := pgxpool.NewWithConfig(t.Context(), conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(small.Close)
+	b := world(t, small, postgres.Options{}).Backend("L")
+	defer b.Close()
+	request := func(name string) backend.AcquireRequest {
+		key := b.Key(backend.KindExclusive, name)
+		return backend.AcquireRequest{Key: &key, ID: name, Lease: time.Minute, Retention: time.Hour, First: true, Timeout: time.Second}
+	}
+	held, waits := request("held"), request("waits")
+	for _, r := range []backend.AcquireRequest{waits, held} {
+		if reply, err := b.Acquire(t.Context(), r); err != nil || reply.Outcome != backend.OutcomeGranted {
+			t.Fatalf("Acquire returns %+v, %v", reply, err)
+		}
+	}
+	busy, stop := context.WithCancel(t.Context())
+	end := locked(t, pool, `UPDATE holdfast_keys SET owner = NULL, version = 1 WHERE name = 'x:waits'`, func() {
+		var wg sync.WaitGroup
+		for range 16 { // each of them waits for a second, most of them for the connection
+			wg.Go(func() {
+				for busy.Err() == nil {
+					_, _ = b.Acquire(busy, waits)
+				}
+			})
+		}
+		wg.Wait()
+	})
+	if reply := b.Renew(t.Context(), []backend.RenewRequest{{Key: held.Key, ID: held.ID, Lease: time.Minute, Retention: time.Hour}})[0]; reply.Err != nil || reply.Verdict != backend.VerdictKept {
+		t.Errorf("Renew returns %+v", reply)
+	}
+	if reply, err := b.Release(t.Context(), backend.ReleaseRequest{Key: held.Key, ID: held.ID, Retention: time.Minute}); err != nil || !reply.Released {
+		t.Errorf("Release returns %+v, %v", reply, err)
+	}
+	stop()
+	end()
 }
 
 // Purge and the rows of keys that were used.

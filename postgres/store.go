@@ -376,9 +376,11 @@ func (s *store) Close() {
 	s.pool.Close()
 }
 
-func newStore(pool *pgxpool.Pool, o Options) (*store, error) {
+// newStore returns a store with a pool of its own, of at most that many connections.
+func newStore(pool *pgxpool.Pool, o Options, most int32) (*store, error) {
 	s := &store{texts: textsOf(table(o.Schema)), conns: &conns{}}
 	conf := pool.Config()
+	conf.MaxConns = most
 	listen, prepare := o.Listen, conf.BeforeConnect
 	if listen == nil {
 		listen = conf.ConnConfig

@@ -34,15 +34,17 @@ import (
 // Options are the options of New.
 type Options struct {
 	backend.Options
-	Name  string // for users
-	Store Store  // Close of the Backend closes it
+	Name string // for users
+	// Calls and Ends are the same store on connections of their own, so that what ends or renews a hold
+	// does not wait for what acquires keys. Close of the Backend closes both.
+	Calls, Ends Store
 }
 
 // Backend stores keys in rows.
 type Backend struct {
-	o        Options
-	store    Store
-	cleanups *cleanup.Queue
+	o           Options
+	calls, ends Store
+	cleanups    *cleanup.Queue
 
 	base   context.Context //nolint:containedctx // ends with Close; parent of all background work
 	stop   context.CancelFunc
@@ -51,9 +53,9 @@ type Backend struct {
 
 var _ backend.Backend = (*Backend)(nil)
 
-// New returns a Backend on o.Store. It sends nothing. It purges every hour.
+// New returns a Backend on o.Calls and o.Ends. It sends nothing. It purges every hour.
 func New(o Options) *Backend {
-	b := &Backend{o: o, store: o.Store}
+	b := &Backend{o: o, calls: o.Calls, ends: o.Ends}
 	b.base, b.stop = context.WithCancel(context.Background())
 	b.cleanups = cleanup.New(b.base, cleaner{b}, o.Options)
 	b.purger.Go(b.purge) // Close waits for it
@@ -64,7 +66,7 @@ func New(o Options) *Backend {
 // together.
 func (b *Backend) purge() {
 	for wait := rand.N(time.Hour); backend.Sleep(b.base, wait); wait = time.Hour {
-		_, _ = Purge(b.base, b.store) // the next one deletes what is left
+		_, _ = Purge(b.base, b.calls) // the next one deletes what is left
 	}
 }
 
@@ -104,18 +106,18 @@ func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (reply 
 		return backend.AcquireReply{Sent: sent}, err
 	}
 	if r.First && r.Floor == 0 && r.Share.Alone() {
-		token, granted, err := b.store.Grant(ctx, Grant{
+		token, granted, err := b.calls.Grant(ctx, Grant{
 			Name: r.Key.Stored[0], Owner: r.ID, Locker: b.o.Locker, Holder: r.Holder, Fingerprint: r.Fingerprint,
 			Lease: r.Lease.Microseconds(), Retention: r.Retention.Milliseconds() * 1000,
 		})
 		switch {
 		case err != nil:
-			return backend.AcquireReply{Sent: sent, Repeated: b.store.MayTakeEffect(err)}, b.closedOr(err)
+			return backend.AcquireReply{Sent: sent, Repeated: b.calls.MayTakeEffect(err)}, b.closedOr(err)
 		case granted:
 			return backend.AcquireReply{Outcome: backend.OutcomeGranted, Sent: sent, Token: token, GrantedAt: time.UnixMicro(token), Attempt: 1, Plain: true}, nil
 		}
 	}
-	lost, err := b.apply(ctx, r.Key, func(k *rules.Key, e rules.Env) (notices []rules.Notice, durable bool) {
+	lost, err := b.apply(ctx, b.calls, r.Key, func(k *rules.Key, e rules.Env) (notices []rules.Notice, durable bool) {
 		*k, reply, notices = rules.Acquire(*k, &r, e)
 		return notices, reply.Outcome != backend.OutcomeBusy
 	})
@@ -135,7 +137,7 @@ func (b *Backend) Renew(ctx context.Context, rs []backend.RenewRequest) []backen
 	for i := range rs {
 		all.add(rs[i].Key, renewal(&rs[i], &replies[i]))
 	}
-	for i, c := range b.applyChanges(ctx, &all) {
+	for i, c := range b.applyChanges(ctx, b.ends, &all) {
 		if c.err != nil {
 			replies[i] = backend.RenewReply{Err: c.err}
 		}
@@ -152,7 +154,7 @@ func renewal(r *backend.RenewRequest, reply *backend.RenewReply) rule {
 
 // Extend implements backend.Backend.
 func (b *Backend) Extend(ctx context.Context, r backend.RenewRequest) (reply backend.RenewReply, sent time.Time) {
-	sent, _, err := b.insist(ctx, r.Key, renewal(&r, &reply))
+	sent, _, err := b.insist(ctx, b.ends, r.Key, renewal(&r, &reply))
 	if err != nil {
 		reply = backend.RenewReply{Err: err}
 	}
@@ -161,7 +163,7 @@ func (b *Backend) Extend(ctx context.Context, r backend.RenewRequest) (reply bac
 
 // Spend implements backend.Backend.
 func (b *Backend) Spend(ctx context.Context, key *backend.Key, rate backend.Rate) error {
-	_, _, err := b.insist(ctx, key, func(k *rules.Key, e rules.Env) ([]rules.Notice, bool) {
+	_, _, err := b.insist(ctx, b.calls, key, func(k *rules.Key, e rules.Env) ([]rules.Notice, bool) {
 		*k = rules.Spend(*k, rate, e)
 		return nil, true
 	})
@@ -174,12 +176,12 @@ func (b *Backend) Release(ctx context.Context, r backend.ReleaseRequest) (reply 
 	ctx, cancel := b.within(context.WithoutCancel(ctx), backend.CallTimeout)
 	defer cancel()
 	if r.Plain && !r.Repeated && !r.Abandon && r.Next == nil && r.Share.Alone() && r.Key.Kind == backend.KindExclusive && time.Until(r.CoolUntil) <= 0 {
-		freed, err := b.store.Free(ctx, r.Key.Stored[0], r.ID, r.Token)
+		freed, err := b.ends.Free(ctx, r.Key.Stored[0], r.ID, r.Token)
 		if freed || err != nil {
-			return backend.ReleaseReply{Released: freed, Repeated: err != nil && b.store.MayTakeEffect(err)}, b.closedOr(err)
+			return backend.ReleaseReply{Released: freed, Repeated: err != nil && b.calls.MayTakeEffect(err)}, b.closedOr(err)
 		}
 	}
-	lost, err := b.apply(ctx, r.Key, release(&r, &reply))
+	lost, err := b.apply(ctx, b.ends, r.Key, release(&r, &reply))
 	if err != nil {
 		reply = backend.ReleaseReply{}
 	}
@@ -206,12 +208,12 @@ func (b *Backend) Complete(ctx context.Context, r backend.CompleteRequest) (repl
 	defer cancel()
 	if r.Plain && !r.Repeated && len(r.Record) <= rules.MaxPlainRecord {
 		data := rules.Encode(rules.Key{Plain: true, State: rules.Done, CompletedBy: r.ID, Record: r.Record, Used: r.Token, Attempts: 1})
-		finished, err := b.store.Finish(ctx, r.Key.Stored[0], r.ID, data, r.Keep.Milliseconds()*1000)
+		finished, err := b.ends.Finish(ctx, r.Key.Stored[0], r.ID, data, r.Keep.Milliseconds()*1000)
 		if finished || err != nil {
-			return backend.ReleaseReply{Released: finished, Repeated: err != nil && b.store.MayTakeEffect(err)}, b.closedOr(err)
+			return backend.ReleaseReply{Released: finished, Repeated: err != nil && b.calls.MayTakeEffect(err)}, b.closedOr(err)
 		}
 	}
-	lost, err := b.apply(ctx, r.Key, func(k *rules.Key, e rules.Env) (notices []rules.Notice, durable bool) {
+	lost, err := b.apply(ctx, b.ends, r.Key, func(k *rules.Key, e rules.Env) (notices []rules.Notice, durable bool) {
 		*k, reply, notices = rules.Complete(*k, &r, e)
 		return notices, true
 	})
@@ -224,7 +226,7 @@ func (b *Backend) Complete(ctx context.Context, r backend.CompleteRequest) (repl
 
 // Adopt implements backend.Backend.
 func (b *Backend) Adopt(ctx context.Context, r backend.AdoptRequest) (reply backend.AdoptReply, err error) {
-	sent, lost, err := b.insist(ctx, r.Key, func(k *rules.Key, e rules.Env) ([]rules.Notice, bool) {
+	sent, lost, err := b.insist(ctx, b.ends, r.Key, func(k *rules.Key, e rules.Env) ([]rules.Notice, bool) {
 		*k, reply = rules.Adopt(*k, &r, e)
 		return nil, true
 	})
@@ -237,7 +239,7 @@ func (b *Backend) Adopt(ctx context.Context, r backend.AdoptRequest) (reply back
 
 // Interim implements backend.Backend.
 func (b *Backend) Interim(ctx context.Context, r backend.InterimRequest) (stored bool, err error) {
-	_, _, err = b.insist(ctx, r.Key, func(k *rules.Key, e rules.Env) (notices []rules.Notice, durable bool) {
+	_, _, err = b.insist(ctx, b.ends, r.Key, func(k *rules.Key, e rules.Env) (notices []rules.Notice, durable bool) {
 		*k, stored, notices = rules.Interim(*k, &r, e)
 		return notices, true
 	})
@@ -278,7 +280,8 @@ func (b *Backend) Drain(ctx context.Context) {
 func (b *Backend) Close() {
 	b.stop()
 	b.cleanups.Stop()
-	b.store.Close()
+	b.calls.Close()
+	b.ends.Close()
 	b.cleanups.Wait()
 	b.purger.Wait()
 }

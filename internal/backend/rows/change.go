@@ -45,9 +45,9 @@ func (cs *changes) add(key *backend.Key, r rule) {
 }
 
 // applyChanges applies changes, and returns the one of each rule.
-func (b *Backend) applyChanges(ctx context.Context, cs *changes) []*change {
+func (b *Backend) applyChanges(ctx context.Context, on Store, cs *changes) []*change {
 	for some := range slices.Chunk(cs.all, MaxBatch) {
-		b.applyAll(ctx, some)
+		b.applyAll(ctx, on, some)
 	}
 	return cs.of
 }
@@ -74,20 +74,20 @@ func (b *Backend) over(ctx context.Context) error {
 }
 
 // apply applies a rule to a key, once.
-func (b *Backend) apply(ctx context.Context, key *backend.Key, r rule) (lost bool, err error) {
+func (b *Backend) apply(ctx context.Context, on Store, key *backend.Key, r rule) (lost bool, err error) {
 	c := change{key: key, rules: []rule{r}}
-	b.applyAll(ctx, []*change{&c})
+	b.applyAll(ctx, on, []*change{&c})
 	return c.lost, c.err
 }
 
 // insist is apply for a rule that is safe to repeat. Within backend.CallTimeout it applies the rule
 // again after a missing reply or a temporary error. sent is the time of the last try.
-func (b *Backend) insist(ctx context.Context, key *backend.Key, r rule) (sent time.Time, lost bool, err error) {
+func (b *Backend) insist(ctx context.Context, on Store, key *backend.Key, r rule) (sent time.Time, lost bool, err error) {
 	ctx, cancel := b.within(ctx, backend.CallTimeout)
 	defer cancel()
 	for pause := 50 * time.Millisecond; ; pause *= 2 {
 		sent = time.Now()
-		again, err := b.apply(ctx, key, r)
+		again, err := b.apply(ctx, on, key, r)
 		lost = lost || again
 		if err == nil || b.Permanent(err) || b.over(ctx) != nil || !backend.Sleep(ctx, pause) {
 			return sent, lost, err
@@ -97,28 +97,28 @@ func (b *Backend) insist(ctx context.Context, key *backend.Key, r rule) (sent ti
 
 // applyAll applies changes of different keys, at most MaxBatch. It sends the notifications of those that
 // it has stored, because a notification must not arrive before its reason.
-func (b *Backend) applyAll(ctx context.Context, all []*change) {
+func (b *Backend) applyAll(ctx context.Context, on Store, all []*change) {
 	var notices []rules.Notice
 	for todo := all; len(todo) > 0; {
 		var more []rules.Notice
-		todo, more = b.try(ctx, todo)
+		todo, more = b.try(ctx, on, todo)
 		notices = append(notices, more...)
 	}
 	if len(notices) > 0 {
-		_ = b.store.Notify(ctx, notices) // a lost notification costs time
+		_ = on.Notify(ctx, notices) // a lost notification costs time
 	}
 }
 
 // try reads the rows of changes and writes them. It returns the changes that met another write, and the
 // notifications of the others.
-func (b *Backend) try(ctx context.Context, todo []*change) (again []*change, notices []rules.Notice) {
+func (b *Backend) try(ctx context.Context, on Store, todo []*change) (again []*change, notices []rules.Notice) {
 	if err := b.over(ctx); err != nil {
 		for _, c := range todo {
 			c.err = errtext.Wrap(err, c.err)
 		}
 		return nil, nil
 	}
-	rows, err := b.read(ctx, todo)
+	rows, err := b.read(ctx, on, todo)
 	if err != nil {
 		for _, c := range todo {
 			c.err = err
@@ -141,7 +141,7 @@ func (b *Backend) try(ctx context.Context, todo []*change) (again []*change, not
 	if len(writes) == 0 {
 		return nil, notices
 	}
-	for i, err := range b.store.Write(ctx, writes) {
+	for i, err := range on.Write(ctx, writes) {
 		c := written[i]
 		switch {
 		case err == nil:
@@ -151,18 +151,18 @@ func (b *Backend) try(ctx context.Context, todo []*change) (again []*change, not
 			again = append(again, c)
 		default:
 			c.err = b.closedOr(err)
-			c.lost = c.lost || b.store.MayTakeEffect(err)
+			c.lost = c.lost || b.calls.MayTakeEffect(err)
 		}
 	}
 	return again, notices
 }
 
-func (b *Backend) read(ctx context.Context, todo []*change) ([]Row, error) {
+func (b *Backend) read(ctx context.Context, on Store, todo []*change) ([]Row, error) {
 	names := make([]string, len(todo))
 	for i, c := range todo {
 		names[i] = c.key.Stored[0]
 	}
-	rows, err := b.store.Read(ctx, names)
+	rows, err := on.Read(ctx, names)
 	return rows, b.closedOr(err)
 }
 

@@ -23,7 +23,7 @@ func (b cleaner) Send(ctx context.Context, batch []cleanup.Entry) []error {
 		}
 	}
 	errs := make([]error, len(batch))
-	for i, c := range b.applyChanges(ctx, &all) {
+	for i, c := range b.applyChanges(ctx, b.ends, &all) {
 		if errs[i] = c.err; c.err != nil && c.lost {
 			errs[i] = &lostError{c.err}
 		}

@@ -26,7 +26,7 @@ func (b *Backend) List(ctx context.Context, r backend.ListRequest) iter.Seq2[bac
 		defer context.AfterFunc(b.base, cancel)()
 		matches := rules.Matching(r.Match)
 		var unreadable error
-		err := pages(ctx, b.store.Names, r.Pause, func(names []string) error {
+		err := pages(ctx, b.calls.Names, r.Pause, func(names []string) error {
 			entries, bad, err := b.entries(ctx, slices.DeleteFunc(names, func(name string) bool {
 				k := keyOf(name)
 				return r.Kind != 0 && k.Kind != r.Kind || !matches(k.Name)
@@ -78,7 +78,7 @@ func (b *Backend) entries(ctx context.Context, names []string, r backend.ListReq
 	if r.RecordHeads {
 		part = backend.RecordHead
 	}
-	rows, err := b.store.Read(ctx, names)
+	rows, err := b.calls.Read(ctx, names)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -12,7 +12,7 @@ import (
 
 // Inspect implements backend.Backend. It writes nothing.
 func (b *Backend) Inspect(ctx context.Context, key *backend.Key, part backend.RecordPart) (s backend.Status, err error) {
-	_, _, err = b.insist(ctx, key, func(k *rules.Key, e rules.Env) ([]rules.Notice, bool) {
+	_, _, err = b.insist(ctx, b.calls, key, func(k *rules.Key, e rules.Env) ([]rules.Notice, bool) {
 		_, s = rules.Inspect(*k, key.Kind, part, e)
 		return nil, false
 	})
@@ -22,7 +22,7 @@ func (b *Backend) Inspect(ctx context.Context, key *backend.Key, part backend.Re
 // Revoke implements backend.Backend.
 func (b *Backend) Revoke(ctx context.Context, r backend.RevokeRequest) (revoked bool, err error) {
 	id := rand.Text()
-	_, _, err = b.insist(ctx, r.Key, func(k *rules.Key, e rules.Env) (notices []rules.Notice, durable bool) {
+	_, _, err = b.insist(ctx, b.calls, r.Key, func(k *rules.Key, e rules.Env) (notices []rules.Notice, durable bool) {
 		*k, revoked, notices = rules.Revoke(*k, &r, id, e)
 		return notices, true
 	})
@@ -33,7 +33,7 @@ func (b *Backend) Revoke(ctx context.Context, r backend.RevokeRequest) (revoked 
 // renew it.
 func (b *Backend) Clear(ctx context.Context, r backend.ClearRequest) (reply backend.ClearReply, err error) {
 	id := rand.Text()
-	_, _, err = b.insist(ctx, r.Key, func(k *rules.Key, e rules.Env) (notices []rules.Notice, durable bool) {
+	_, _, err = b.insist(ctx, b.calls, r.Key, func(k *rules.Key, e rules.Env) (notices []rules.Notice, durable bool) {
 		*k, reply, notices = rules.Clear(*k, &r, id, e)
 		return notices, true
 	})
@@ -48,7 +48,7 @@ func (b *Backend) Clear(ctx context.Context, r backend.ClearRequest) (reply back
 func (b *Backend) repair(ctx context.Context, key *backend.Key) (backend.ClearReply, error) {
 	ctx, cancel := b.within(ctx, backend.CallTimeout)
 	defer cancel()
-	rows, err := b.read(ctx, []*change{{key: key}})
+	rows, err := b.read(ctx, b.calls, []*change{{key: key}})
 	if err != nil {
 		return backend.ClearHeld, err
 	}
@@ -58,7 +58,7 @@ func (b *Backend) repair(ctx context.Context, key *backend.Key) (backend.ClearRe
 	}
 	free := encode(key.Kind, &rules.Key{}, 0, row.Now)
 	free.Token = max(row.Token, row.Now)
-	err = b.closedOr(b.store.Write(ctx, []Write{*write(key.Stored[0], row, free, true)})[0])
+	err = b.closedOr(b.calls.Write(ctx, []Write{*write(key.Stored[0], row, free, true)})[0])
 	if errors.Is(err, ErrConflict) {
 		return backend.ClearChanged, nil
 	}
@@ -68,7 +68,7 @@ func (b *Backend) repair(ctx context.Context, key *backend.Key) (backend.ClearRe
 // ForceClear implements backend.Backend.
 func (b *Backend) ForceClear(ctx context.Context, r backend.ForceClearRequest) (reply backend.ForceClearReply, err error) {
 	id := rand.Text()
-	_, _, err = b.insist(ctx, r.Key, func(k *rules.Key, e rules.Env) (notices []rules.Notice, durable bool) {
+	_, _, err = b.insist(ctx, b.calls, r.Key, func(k *rules.Key, e rules.Env) (notices []rules.Notice, durable bool) {
 		*k, reply, notices = rules.ForceClear(*k, &r, id, e)
 		return notices, true
 	})
@@ -78,7 +78,7 @@ func (b *Backend) ForceClear(ctx context.Context, r backend.ForceClearRequest) (
 // Pause implements backend.Backend.
 func (b *Backend) Pause(ctx context.Context, key *backend.Key, d time.Duration, reason string) error {
 	id := rand.Text()
-	_, _, err := b.insist(ctx, key, func(k *rules.Key, e rules.Env) (notices []rules.Notice, durable bool) {
+	_, _, err := b.insist(ctx, b.calls, key, func(k *rules.Key, e rules.Env) (notices []rules.Notice, durable bool) {
 		*k, notices = rules.Pause(*k, key, d.Microseconds(), reason, id, e)
 		return notices, true
 	})
@@ -88,7 +88,7 @@ func (b *Backend) Pause(ctx context.Context, key *backend.Key, d time.Duration, 
 // Restrict implements backend.Backend.
 func (b *Backend) Restrict(ctx context.Context, key *backend.Key, r backend.Restriction) error {
 	id := rand.Text()
-	_, _, err := b.insist(ctx, key, func(k *rules.Key, e rules.Env) (notices []rules.Notice, durable bool) {
+	_, _, err := b.insist(ctx, b.calls, key, func(k *rules.Key, e rules.Env) (notices []rules.Notice, durable bool) {
 		*k, notices = rules.Restrict(*k, key, r, id, e)
 		return notices, true
 	})
@@ -97,7 +97,7 @@ func (b *Backend) Restrict(ctx context.Context, key *backend.Key, r backend.Rest
 
 // Park implements backend.Backend. A task whose entry is lost comes back after its own delay.
 func (b *Backend) Park(ctx context.Context, r backend.ParkRequest) (reply backend.ParkReply, err error) {
-	_, _, err = b.insist(ctx, r.Key, func(k *rules.Key, e rules.Env) ([]rules.Notice, bool) {
+	_, _, err = b.insist(ctx, b.calls, r.Key, func(k *rules.Key, e rules.Env) ([]rules.Notice, bool) {
 		*k, reply = rules.Park(*k, &r, e)
 		return nil, false
 	})
@@ -106,7 +106,7 @@ func (b *Backend) Park(ctx context.Context, r backend.ParkRequest) (reply backen
 
 // Unpark implements backend.Backend.
 func (b *Backend) Unpark(ctx context.Context, r backend.UnparkRequest) (reply backend.UnparkReply, err error) {
-	_, _, err = b.insist(ctx, r.Key, func(k *rules.Key, e rules.Env) ([]rules.Notice, bool) {
+	_, _, err = b.insist(ctx, b.calls, r.Key, func(k *rules.Key, e rules.Env) ([]rules.Notice, bool) {
 		*k, reply = rules.Unpark(*k, &r, e)
 		return nil, false
 	})
@@ -115,7 +115,7 @@ func (b *Backend) Unpark(ctx context.Context, r backend.UnparkRequest) (reply ba
 
 // CallParkingLocker implements backend.Backend.
 func (b *Backend) CallParkingLocker(ctx context.Context, key *backend.Key) (received int, err error) {
-	_, _, err = b.insist(ctx, key, func(k *rules.Key, e rules.Env) (notices []rules.Notice, durable bool) {
+	_, _, err = b.insist(ctx, b.calls, key, func(k *rules.Key, e rules.Env) (notices []rules.Notice, durable bool) {
 		*k, received, notices = rules.CallParkingLocker(*k, key, e)
 		return notices, false
 	})
@@ -124,7 +124,7 @@ func (b *Backend) CallParkingLocker(ctx context.Context, key *backend.Key) (rece
 
 // Order implements backend.Backend. A lost note is noted again with a number that grows as well.
 func (b *Backend) Order(ctx context.Context, r backend.TriggerRequest) (reply backend.TriggerReply, err error) {
-	_, _, err = b.insist(ctx, r.Key, func(k *rules.Key, e rules.Env) ([]rules.Notice, bool) {
+	_, _, err = b.insist(ctx, b.calls, r.Key, func(k *rules.Key, e rules.Env) ([]rules.Notice, bool) {
 		*k, reply = rules.Order(*k, &r, e)
 		return nil, r.Op != backend.TriggerNote
 	})
@@ -133,7 +133,7 @@ func (b *Backend) Order(ctx context.Context, r backend.TriggerRequest) (reply ba
 
 // Permanent implements backend.Backend.
 func (b *Backend) Permanent(err error) bool {
-	return errors.As(err, new(*backend.DataError)) || errors.Is(err, backend.ErrClosed) || errors.Is(err, backend.ErrUnsupported) || b.store.Permanent(err)
+	return errors.As(err, new(*backend.DataError)) || errors.Is(err, backend.ErrClosed) || errors.Is(err, backend.ErrUnsupported) || b.calls.Permanent(err)
 }
 
 // Listen implements backend.Backend.
@@ -141,7 +141,7 @@ func (b *Backend) Listen(ctx context.Context, on func(backend.Notification)) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(b.base, cancel)()
-	b.store.Listen(ctx, b.o.Locker, func(n backend.Notification) {
+	b.calls.Listen(ctx, b.o.Locker, func(n backend.Notification) {
 		on(n)
 		if n.Event == backend.EventTurn {
 			b.cleanups.Hurry(n.Request)

@@ -529,7 +529,7 @@ func TestClose(t *testing.T) {
 			if failed += n; !errors.Is(err, backend.ErrClosed) {
 				t.Errorf("error %v, want ErrClosed", err)
 			}
-		}}, Store: store{s.table}})
+		}}, Calls: store{s.table}, Ends: store{s.table}})
 		r := request(&s.job)
 		if _, err := b.Acquire(t.Context(), r); err != nil {
 			t.Fatal(err)

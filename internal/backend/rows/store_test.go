@@ -234,7 +234,7 @@ func (s store) Close()                       {}
 
 func (t *table) backend(locker string) *rows.Backend {
 	return rows.New(rows.Options{
-		Options: backend.Options{Locker: locker, Closing: make(chan struct{}), CleanupsFailed: func(int, error) {}}, Name: "rows", Store: store{t},
+		Options: backend.Options{Locker: locker, Closing: make(chan struct{}), CleanupsFailed: func(int, error) {}}, Name: "rows", Calls: store{t}, Ends: store{t},
 	})
 }
 
