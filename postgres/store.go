@@ -33,6 +33,8 @@ type store struct {
 
 var _ rows.Store = (*store)(nil)
 
+const _ = rows.Seam1
+
 // texts are the statements on a table.
 type texts struct {
 	read, grant, free, finish, names, due string

@@ -8,6 +8,10 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend/rules"
 )
 
+// Seam1 changes its name with each change of what a module with a Store uses of this one. So different
+// versions of the two modules do not compile.
+const Seam1 = true
+
 // ErrConflict is the error of a Write whose row another client has changed, or which came too late.
 var ErrConflict = errors.New("the row was changed by another client")
 
