@@ -105,6 +105,7 @@ func TestLockers(t *testing.T) {
 
 // Calls of several Lockers never overlap, and their tokens grow, also if the default isolation of the
 // connections is stricter than READ COMMITTED, and while connections are ended.
+// Shows: I1, I3
 func TestExclusion(t *testing.T) {
 	for _, isolation := range []string{"read committed", "serializable"} {
 		t.Run(isolation, func(t *testing.T) {
@@ -156,6 +157,7 @@ func TestExclusion(t *testing.T) {
 }
 
 // Calls that use all connections of their pool delay neither a renewal nor a release.
+// Shows: L11
 func TestEndsDoNotWait(t *testing.T) {
 	pool := database(t)
 	conf := pool.Config()

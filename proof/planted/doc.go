@@ -32,7 +32,7 @@
 //
 //  1. Put a marker at the place. Its name says what the code does there, not what the mistake is.
 //
-//  2. Add a mistake to leases.go, scripts.go, shares.go, rates.go, rules.go, waits.go, above.go or quorum.go: its
+//  2. Add a mistake to leases.go, scripts.go, shares.go, rates.go, rules.go, rows.go, waits.go, above.go or quorum.go: its
 //     name, one sentence, the edits, the package and the test. Use several edits only if another
 //     safeguard of the code hides each of them alone.
 //

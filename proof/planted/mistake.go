@@ -19,7 +19,7 @@ type mistake struct {
 
 // all returns the mistakes in the order of the list.
 func all() []mistake {
-	return slices.Concat(leases(), scripts(), shares(), rates(), pauses(), restrictions(), rules(), waits(), above(), quorum())
+	return slices.Concat(leases(), scripts(), shares(), rates(), pauses(), restrictions(), rules(), rows(), waits(), above(), quorum())
 }
 
 // overlay writes the changed files into dir, and returns the path of the file for go test -overlay.

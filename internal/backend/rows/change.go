@@ -89,7 +89,7 @@ func (b *Backend) insist(ctx context.Context, on Store, key *backend.Key, r rule
 		sent = time.Now()
 		again, err := b.apply(ctx, on, key, r)
 		lost = lost || again
-		if err == nil || b.Permanent(err) || b.over(ctx) != nil || !backend.Sleep(ctx, pause) {
+		if err == nil || b.Permanent(err) || b.over(ctx) != nil || !backend.Sleep(ctx, pause) { //planted:rows-sent-again
 			return sent, lost, err
 		}
 	}
@@ -146,7 +146,7 @@ func (b *Backend) try(ctx context.Context, on Store, todo []*change) (again []*c
 		switch {
 		case err == nil:
 			notices = append(notices, told[i]...)
-		case errors.Is(err, ErrConflict):
+		case errors.Is(err, ErrConflict): //planted:rows-read-again
 			c.err = errBusy
 			again = append(again, c)
 		default:

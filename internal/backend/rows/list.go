@@ -113,7 +113,7 @@ func Purge(ctx context.Context, s Store) (deleted int64, err error) {
 				continue
 			}
 			w := write(names[i], &rows[i], encode(of.Kind, &k, last, rows[i].Now), false)
-			w.Delete = k.Gone()
+			w.Delete = k.Gone() //planted:rows-purged
 			writes = append(writes, *w)
 		}
 		for i, err := range s.Write(ctx, writes) {

@@ -40,7 +40,7 @@ func (r *Row) decode(kind backend.Kind) (k rules.Key, last int64, err error) {
 	}
 	last = max(r.Token, k.GreatestToken())
 	if k.Expire(r.Now); k.Token == 0 && k.Used == 0 && last >= r.Now {
-		k.Used, k.Expires = last, max(k.Expires, r.Now+minute)
+		k.Used, k.Expires = last, max(k.Expires, r.Now+minute) //planted:rows-token-remembered
 	}
 	return k, last, nil
 }
@@ -63,7 +63,8 @@ func encode(kind backend.Kind, k *rules.Key, last int64, now rules.Instant) Row 
 			return r
 		}
 	}
-	r := Row{Token: max(k.GreatestToken(), min(last, now-1)), Due: due}
+	r := Row{Due: due}
+	r.Token = max(k.GreatestToken(), min(last, now-1)) //planted:rows-token-kept
 	if !k.Gone() {
 		r.Data = rules.Encode(*k)
 	}

@@ -81,6 +81,7 @@ func (s *scene) fail(method string, err error) {
 }
 
 // A request whose reply is lost is repeated with the same id, and gets the same grant.
+// Shows: L12
 func TestLostReply(t *testing.T) {
 	for _, method := range []string{"Grant", "Write"} {
 		inBubble(t, func(t *testing.T, s *scene) {
@@ -115,6 +116,7 @@ func TestFailedBeforeItWasSent(t *testing.T) {
 }
 
 // A lost reply of a release, a completion or an operator's call is answered by the repeat.
+// Shows: R3
 func TestLostEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *scene) {
 		r := request(&s.job)
@@ -191,6 +193,7 @@ func TestLateWrite(t *testing.T) {
 
 // Tokens grow although the clock is set back after each hold, however it ended, by the plain statements
 // and by the rules.
+// Shows: I3
 func TestTokensGrow(t *testing.T) {
 	for _, ruleOnly := range []bool{false, true} {
 		for _, end := range []string{"release", "abandon", "expiry"} {
@@ -412,6 +415,7 @@ func TestStatements(t *testing.T) {
 
 // Data that no backend wrote is an error that a repeat does not change. Clear repairs it, and keeps the
 // token.
+// Shows: X2
 func TestUnreadable(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *scene) {
 		s.acquire(backend.OutcomeGranted, request(&s.once))
@@ -452,6 +456,7 @@ func TestUnreadable(t *testing.T) {
 }
 
 // Purge deletes rows that were free for an hour, and keeps the others.
+// Shows: I8
 func TestPurge(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *scene) {
 		purge := func(want int64, left ...string) {
@@ -501,6 +506,7 @@ func TestPurgesItself(t *testing.T) {
 }
 
 // A withdrawal is repeated until it is confirmed, and the next request of the key waits for it.
+// Shows: R2
 func TestWithdrawalIsRepeated(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *scene) {
 		r := request(&s.job)

@@ -243,6 +243,7 @@ func (t *table) world(*testing.T) backendtest.World {
 }
 
 // The backend on rows conforms: with the plain statements, by the rules alone, and with conflicts.
+// Shows: M2
 func TestConformance(t *testing.T) {
 	for name, edit := range map[string]func(*table){
 		"plain":     func(*table) {},
