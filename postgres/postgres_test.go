@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/backend"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/postgres"
 )
@@ -107,6 +108,7 @@ func TestLockers(t *testing.T) {
 // connections is stricter than READ COMMITTED, and while connections are ended.
 // Shows: I1, I3
 func TestExclusion(t *testing.T) {
+	testlevel.Full(t)
 	for _, isolation := range []string{"read committed", "serializable"} {
 		t.Run(isolation, func(t *testing.T) {
 			pool := database(t)
