@@ -15,7 +15,9 @@
 //   - With a synchronous standby (synchronous_standby_names) a failover loses nothing that was
 //     acknowledged. With an asynchronous one it can lose grants, as with Redis.
 //   - The table must not be UNLOGGED, because a crash empties such a table.
-//   - Each key is a row. Locker deletes rows an hour or two after the end of their data.
+//   - Each key is a row. Each Locker deletes the rows whose data has expired an hour or two before, once
+//     an hour. The row of a key that was released stays as long as if its holder had died: for a day and
+//     its lease.
 //   - A transaction that stays open for long keeps old versions of the rows, which makes calls slower.
 //
 // The table is for PostgreSQL 13 and later.

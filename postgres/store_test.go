@@ -230,14 +230,12 @@ func until(t *testing.T, pool *pgxpool.Pool, query string) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		var is bool
-		if err := pool.QueryRow(t.Context(), query).Scan(&is); err != nil {
-			t.Fatal(err)
-		}
+		err := pool.QueryRow(t.Context(), query).Scan(&is)
 		if is {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("not within 30 s: %s", query)
+			t.Fatalf("not within 30 s: %s, %v", query, err)
 		}
 	}
 }

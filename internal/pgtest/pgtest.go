@@ -24,9 +24,11 @@ const startTime = time.Minute
 
 // Server is a running server.
 type Server struct {
-	Dir  string // of its socket
-	port string
-	stop func()
+	Dir   string // of its socket
+	port  string
+	begin func() error
+	stop  func()
+	end   func() // stop, but keeps the data
 }
 
 // Fast are the settings of a server whose data need not survive a crash of the machine.
@@ -39,6 +41,12 @@ func (s *Server) DSN(database string) string {
 
 // Stop ends the server at once, and removes its data.
 func (s *Server) Stop() { s.stop() }
+
+// Crash ends the server at once and starts it again. What it has not written to its files is lost.
+func (s *Server) Crash() error {
+	s.end()
+	return s.begin()
+}
 
 // Need skips a test if a program of the server or one of others is missing, or fails it if CI is true.
 func Need(tb testing.TB, others ...string) {
@@ -81,10 +89,16 @@ func (s *Server) start(settings string) error {
 	if err != nil {
 		return err
 	}
-	args := []string{"-D", data, "-k", s.Dir, "-c", "listen_addresses=", "-c", "shared_buffers=16MB"}
-	said, err := s.begin(as, syscall.SIGQUIT, program, append(args, strings.Fields(settings)...)...) // SIGQUIT also stops the child processes at once
+	args := append([]string{"-D", data, "-k", s.Dir, "-c", "listen_addresses=", "-c", "shared_buffers=16MB"}, strings.Fields(settings)...)
+	s.begin = func() error { return s.await(as, "5432", syscall.SIGQUIT, program, args...) } // SIGQUIT also stops the child processes at once
+	return s.begin()
+}
+
+// await starts a program, and waits until it accepts connections.
+func (s *Server) await(as *syscall.SysProcAttr, port string, by syscall.Signal, program string, args ...string) error {
+	said, err := s.run(as, by, program, args...)
 	for deadline := time.Now().Add(startTime); err == nil; time.Sleep(50 * time.Millisecond) {
-		ready := run(as, s.Dir, "pg_isready", "--host="+s.Dir, "--quiet")
+		ready := run(as, s.Dir, "pg_isready", "--host="+s.Dir, "--port="+port, "--quiet")
 		if ready == nil {
 			return nil
 		}
@@ -132,21 +146,11 @@ max_client_conn = 1000
 `, of, s.Dir), 0o644); err != nil { //nolint:gosec // another user reads it
 		return err
 	}
-	said, err := s.begin(as, syscall.SIGKILL, program, "-q", config)
-	for deadline := time.Now().Add(startTime); err == nil; time.Sleep(50 * time.Millisecond) {
-		ready := run(as, s.Dir, "pg_isready", "--host="+s.Dir, "--port=6432", "--quiet")
-		if ready == nil {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			err = fmt.Errorf("%s: %w\n%s", program, ready, said)
-		}
-	}
-	return err
+	return s.await(as, "6432", syscall.SIGKILL, program, "-q", config)
 }
 
-// begin starts a program, which stop then ends with a signal.
-func (s *Server) begin(as *syscall.SysProcAttr, by syscall.Signal, program string, args ...string) (said *bytes.Buffer, err error) {
+// run starts a program, which stop then ends with a signal.
+func (s *Server) run(as *syscall.SysProcAttr, by syscall.Signal, program string, args ...string) (said *bytes.Buffer, err error) {
 	said = new(bytes.Buffer)
 	cmd := exec.Command(program, args...) //nolint:noctx // it lives until Stop
 	cmd.SysProcAttr, cmd.Dir, cmd.Stdout, cmd.Stderr = as, s.Dir, said, said
@@ -154,7 +158,7 @@ func (s *Server) begin(as *syscall.SysProcAttr, by syscall.Signal, program strin
 		return said, err
 	}
 	alive, guard, err := watch(cmd.Process.Pid, by, s.Dir)
-	s.stop = func() {
+	s.end = func() {
 		_ = cmd.Process.Signal(by)
 		_ = cmd.Wait()
 		if guard != nil {
@@ -162,6 +166,9 @@ func (s *Server) begin(as *syscall.SysProcAttr, by syscall.Signal, program strin
 			_ = alive.Close()
 			_ = guard.Wait()
 		}
+	}
+	s.stop = func() {
+		s.end()
 		_ = os.RemoveAll(s.Dir)
 	}
 	return said, err
