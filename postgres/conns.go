@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"net"
 	"sync"
 
@@ -100,6 +99,3 @@ func (c *ownConn) Close() error {
 	c.of.mu.Unlock()
 	return c.Conn.Close()
 }
-
-// newVersion returns a random version.
-func newVersion() int64 { return 1 + rand.Int64N(1<<62) }

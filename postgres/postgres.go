@@ -47,7 +47,7 @@ type Options struct {
 	Schema string
 	// Listen is how to connect for notifications. Default: as the pool does. If the pool connects to a
 	// pooler in transaction mode, set the address of PostgreSQL itself. Without notifications a waiting
-	// call asks every 2 s, and is not in the queue.
+	// call asks every 2 s, and those of other processes may overtake it.
 	Listen *pgx.ConnConfig
 }
 

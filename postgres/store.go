@@ -254,7 +254,7 @@ func bytesOf(s string) []byte {
 func (s *store) Grant(ctx context.Context, g rows.Grant) (token int64, granted bool, err error) {
 	err = s.use(ctx, func(c *pgx.Conn) error {
 		err := c.QueryRow(ctx, s.grant,
-			[]byte(g.Name), newVersion(), []byte(g.Owner), bytesOf(g.Locker), bytesOf(g.Holder), bytesOf(g.Fingerprint), g.Lease, g.Retention).Scan(&token)
+			[]byte(g.Name), rows.NewVersion(), []byte(g.Owner), bytesOf(g.Locker), bytesOf(g.Holder), bytesOf(g.Fingerprint), g.Lease, g.Retention).Scan(&token)
 		if err = conflict(err); errors.Is(err, pgx.ErrNoRows) || errors.Is(err, rows.ErrConflict) {
 			return nil
 		}
@@ -266,12 +266,12 @@ func (s *store) Grant(ctx context.Context, g rows.Grant) (token int64, granted b
 
 // Free implements rows.Store.
 func (s *store) Free(ctx context.Context, name, owner string, token int64) (bool, error) {
-	return s.end(ctx, s.free, []byte(name), []byte(owner), newVersion(), token)
+	return s.end(ctx, s.free, []byte(name), []byte(owner), rows.NewVersion(), token)
 }
 
 // Finish implements rows.Store.
 func (s *store) Finish(ctx context.Context, name, owner string, data []byte, keep rules.Span) (bool, error) {
-	return s.end(ctx, s.finish, []byte(name), []byte(owner), newVersion(), data, keep)
+	return s.end(ctx, s.finish, []byte(name), []byte(owner), rows.NewVersion(), data, keep)
 }
 
 func (s *store) end(ctx context.Context, text string, args ...any) (ended bool, err error) {

@@ -73,11 +73,13 @@ func TestCertificatesAreChecked(t *testing.T) {
 }
 
 // Ids of holds, of Lockers and of their channels must be unpredictable. They come from crypto/rand
-// and have at least 128 bits. Only values that spread work over time may be pseudo-random.
+// and have at least 128 bits. Only values that spread work over time, and the versions of rows, may be
+// pseudo-random.
 func TestIDsAreRandom(t *testing.T) {
 	pseudo := []string{
 		"lockcore/request.go: IntN", "lockcore/watchdog.go: Int64N", "middleware/asynqmw/configure.go: Float64", "middleware/asynqmw/delivery.go: N",
-		"internal/backend/quorum/vote.go: N", // jitter
+		"internal/backend/quorum/vote.go: N", "internal/backend/rows/backend.go: N", // jitter
+		"internal/backend/rows/change.go: Int64N", // a version
 	}
 	products, ids, pseudoUses := 0, 0, 0
 	for name, text := range files(t, ".go") {

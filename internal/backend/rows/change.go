@@ -185,8 +185,12 @@ func (b *Backend) rule(c *change, row *Row) (*Write, []rules.Notice, error) {
 	return write(c.key.Stored[0], row, encode(c.key.Kind, &k, last, e.Now), durable), notices, nil
 }
 
+// NewVersion returns a random version. After a failover that has lost a write, a version that was
+// counted could be that of another row than the client has read.
+func NewVersion() int64 { return 1 + rand.Int64N(1<<62) }
+
 func write(name string, was *Row, row Row, durable bool) *Write {
-	row.Version = 1 + rand.Int64N(1<<62)
+	row.Version = NewVersion()
 	return &Write{Name: name, Was: was.Version, Read: was.Now, Row: row, Durable: durable}
 }
 
