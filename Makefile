@@ -40,6 +40,10 @@ servers: ## the tests on real servers once more: with the fewest rights, on the 
 	HOLDFAST_TEST_ACL=1 HOLDFAST_TEST_REAL_ONLY=1 $(FULL) $(FEWER_GC) $(GOTEST) -count=1 -parallel 8 ./lockcore ./internal/backend/... ./doctor ./locktest ./fence ./cmd/holdfast ./middleware/asynqmw ./middleware/cronmw
 	$(FULL) $(GOTEST) -count=1 -parallel 8 -run Rights ./internal/security
 
+.PHONY: newer-postgres
+newer-postgres: ## the tests on PostgreSQL once more, with the programs in the folder POSTGRES_BIN
+	cd postgres && $(FULL) $(FEWER_GC) $(GOTEST) -count=1 -timeout 20m ./...
+
 .PHONY: modules
 modules: ## all tests of the other modules, and those of what uses a dependency at the newest versions (newest.mod); needs redis-server, PostgreSQL, PgBouncer, MariaDB and Prometheus
 	$(FEWER_GC) $(GOTEST) -modfile=newest.mod ./doctor ./internal/backend/redis/... ./locktest ./middleware/asynqmw ./tracing/...

@@ -223,8 +223,12 @@ func owner(dir string) (*syscall.SysProcAttr, error) {
 	return nil, fmt.Errorf("no user to run a server as")
 }
 
-// path also searches the folders of Debian, and prefers the newest version.
+// path returns a program of the folder POSTGRES_BIN. Without one it also searches the folders of Debian, and prefers
+// the newest version.
 func path(program string) (string, error) {
+	if found, err := exec.LookPath(filepath.Join(os.Getenv("POSTGRES_BIN"), program)); err == nil && filepath.IsAbs(found) {
+		return found, nil
+	}
 	if found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + program); len(found) > 0 {
 		return slices.Max(found), nil
 	}

@@ -92,7 +92,7 @@ func rates() []rule {
 			s.c.acquire(backend.OutcomeBusy, request(&s.job, two))
 		}),
 		fast("a late duplicate of a call that gave up is not admitted", func(s *scene) {
-			s.a.acquire(backend.OutcomeAdmitted, request(&s.job, throttled(backend.Rate{N: 1000, Per: time.Minute, Burst: 1, Cost: 1})))
+			s.a.acquire(backend.OutcomeAdmitted, request(&s.job, throttled(perMinute)))
 			r := request(&s.job, throttled(perMinute), queued)
 			s.b.acquire(backend.OutcomeBusy, r)
 			s.b.withdraw(r, true, func(st backend.Status) bool { return st.Queue == 0 })
