@@ -21,22 +21,32 @@ const replyWait = backend.CallTimeout * 3 / 2
 // the key, the leadership, or an outcome. The leader sends the requests for all calls behind it.
 //
 // A program may have many calls that wait, so a call contains only what each of them needs. It takes
-// 320 bytes, the channel given takes 112, and so does each channel for which awaitTurn waits.
+// 352 bytes, the channel given takes 112, and so does each channel for which awaitTurn waits.
 type call struct {
 	l            *Locker
 	kind         event.Kind
 	atMostOnce   bool
 	fixed        bool // its lease is not renewed
 	contended    bool
-	waitReported bool  // Waiting was emitted
-	longest      int32 // length of the longest queue seen
-	key          string
-	limit        Limit // zero: the key alone
-	terms        Terms
-	keep         time.Duration
-	fingerprint  string
-	check        func([]byte) error
-	interim      *access.Interim // nil: the call does not request an interim answer
+	waitReported bool // Waiting was emitted
+
+	// Guarded by the mutex of the queue.
+	queued  bool
+	overdue bool // refused as soon as the holder is known: NoWait, its wait has expired, or crowded
+	crowded bool // overdue because of MaxWaiting; it becomes a waiter if a place is free when the holder becomes known
+
+	// What giveUp must release, with owned.
+	hasPlace bool // in the queue
+	leads    bool // only with owned.share: the call is also the leader, and owned.request may be set
+
+	longest     int32 // length of the longest queue seen
+	key         string
+	limit       Limit // zero: the key alone
+	terms       Terms
+	keep        time.Duration
+	fingerprint string
+	check       func([]byte) error
+	interim     *access.Interim // nil: the call does not request an interim answer
 
 	ctx   context.Context //nolint:containedctx // of the Observer's Start
 	start time.Time
@@ -45,14 +55,8 @@ type call struct {
 	// Guarded by the mutex of the queue.
 	prev, next *call
 	scheduled  // for the end of its wait, see waitEnds
-	queued     bool
-	overdue    bool // refused as soon as the holder is known: NoWait, its wait has expired, or crowded
-	crowded    bool // overdue because of MaxWaiting; it becomes a waiter if a place is free when the holder becomes known
 
-	// What giveUp must release.
-	hasPlace bool // in the queue
-	leads    bool // only with owned.share: the call is also the leader, and owned.request may be set
-	owned    struct {
+	owned struct {
 		request *request
 		grant   *grant
 		share   *grant // grant of a share; the call is the leader only if leads is set

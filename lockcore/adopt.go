@@ -106,10 +106,10 @@ func (c *call) adopt(key backend.Key, from ticketData) (*hold, error) {
 		return nil, cannotAdopt(errtext.Prefix("the ticket was used, has expired, or is forged", ErrLost))
 	}
 	now := time.Now()
-	q := &keyQueue{shard: new(shard), l: l, key: key, lastReply: noReply}
+	q := &keyQueue{shard: &shard{l: l}, key: key, lastReply: noReply}
 	g := &grant{
-		l: l, queue: q, id: r.ID, terms: grantTerms{c.terms.Lease, c.fixed}, keep: c.keep, atMostOnce: c.atMostOnce, fingerprint: reply.Fingerprint,
-		since: now, granted: reply.GrantedAt, firstToken: reply.Token,
+		l: l, queue: q, id: r.ID, leaseTerm: c.terms.Lease, fixed: c.fixed, keep: c.keep, atMostOnce: c.atMostOnce, fingerprint: reply.Fingerprint,
+		since: now, granted: reply.GrantedAt.UnixMicro(), firstToken: reply.Token,
 		attempt:   int32(reply.Attempt), //nolint:gosec // the backend bounds it
 		abandoned: reply.Abandoned, sent: reply.Sent, lease: c.terms.Lease, requestedBy: c,
 	}
@@ -118,7 +118,7 @@ func (c *call) adopt(key backend.Key, from ticketData) (*hold, error) {
 		abandon(r.ID, 0)
 		return nil, ErrClosed
 	}
-	if !g.terms.fixed {
+	if !g.fixed {
 		l.watchdog.add(g, now)
 	}
 	h := g.startHold(c)

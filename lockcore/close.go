@@ -69,7 +69,7 @@ func (l *Locker) shut(ctx context.Context) (context.Context, context.CancelFunc,
 	}
 	longest := time.Duration(0)
 	for _, g := range l.grants {
-		longest = max(longest, g.terms.Lease)
+		longest = max(longest, g.leaseTerm)
 	}
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(longest, l.terms.Lease))
 	return ctx, cancel, l.idle

@@ -21,26 +21,34 @@ const (
 // mu decides every race between renewal, loss, re-entry, release and hand-off. hold is the current
 // hold, nil during a hand-off. The first goroutine that sets cause or clears hold wins. While mu is
 // locked, no code sends a Redis command, calls the Observer or locks another mutex.
+//
+// A program may hold many keys, so the fields are in the order in which a grant takes 480 bytes.
 type grant struct {
 	l           *Locker
 	queue       *keyQueue
 	id          string
-	terms       grantTerms // of every hold
+	leaseTerm   time.Duration // Terms.Lease of every hold
 	keep        time.Duration
-	atMostOnce  bool // of the claim
 	fingerprint string
 	since       time.Time
-	granted     time.Time // by the backend's clock
-	firstToken  int64     // first of the block, or the token of a share
-	share       *share    // nil: the key alone
+	granted     int64  // time in µs by the backend's clock
+	firstToken  int64  // first of the block, or the token of a share
+	share       *share // nil: the key alone
 	attempt     int32
-	handOffs    int32 // guarded by the mutex of the queue
+	handOffs    int16 // guarded by the mutex of the queue
+	holds       int16 // number of holds that have begun, at most backend.TokensPerGrant; guarded by mu
+	fixed       bool  // not renewed
+	atMostOnce  bool  // of the claim
 	repeated    bool  // the acquire was sent more than once: a late duplicate may exist
 	plain       bool  // the backend stored no other data for the key, see backend.ReleaseRequest.Plain
 	abandoned   bool  // guarded by mu: the previous hold was abandoned, and no hold has begun since
 
+	// Guarded by watchdog.mu.
+	urgent    bool  // due for a reason that is newer than the renewals in flight
+	renewing  uint8 // renewals in flight
+	scheduled       // for the next renewal
+
 	mu          sync.Mutex
-	holds       int32 // number of holds that have begun
 	hold        *hold
 	sent        time.Time     // when the command was sent that determines the end of the lease: the acquire or a renewal
 	lease       time.Duration // that this command requested
@@ -49,25 +57,14 @@ type grant struct {
 	published   *hold         // the hold whose holder text Redis has
 	timer       *time.Timer   // cancels the ctx of the hold before the lease can end; set with the first hold
 
-	// Guarded by watchdog.mu.
-	scheduled       // for the next renewal
-	renewing  uint8 // renewals in flight
-	urgent    bool  // due for a reason that is newer than the renewals in flight
-
 	older, younger *grant // see ageList; guarded by Locker.mu
 
 	first hold // most grants have one hold
 }
 
-// grantTerms are the terms that a command to Redis contains.
-type grantTerms struct {
-	Lease time.Duration
-	fixed bool // not renewed
-}
-
 // tokenLocked returns the token of the hold that follows n others. All holds of a share have the
 // token of the share.
-func (g *grant) tokenLocked(n int32) int64 {
+func (g *grant) tokenLocked(n int16) int64 {
 	if g.share != nil {
 		return g.firstToken
 	}
@@ -322,7 +319,7 @@ func (g *grant) canHandTo(c *call, now time.Time) bool {
 	return g.queue.key.Kind == backend.KindExclusive && g.holds < backend.TokensPerGrant && g.isFor(c.limit) &&
 		g.cause == nil && //planted:hand-off-of-live-grant
 		g.lease == c.terms.Lease && //planted:hand-off-of-same-lease
-		g.terms.fixed == c.fixed && (!g.terms.fixed || g.requestedBy == c) && g.leftLocked(now) > 0
+		g.fixed == c.fixed && (!g.fixed || g.requestedBy == c) && g.leftLocked(now) > 0
 }
 
 // lastHold returns the greatest token used and the number of holds.
@@ -341,8 +338,8 @@ func (g *grant) retention(lease time.Duration) time.Duration {
 // renewRequest returns a renewal. It also publishes the current hold if the backend has the holder
 // text of an earlier one. known is the hold whose holder text the backend has after the renewal.
 func (g *grant) renewRequest() (r backend.RenewRequest, known *hold) {
-	r = backend.RenewRequest{Key: &g.queue.key, ID: g.id, Lease: g.terms.Lease, Retention: g.retention(g.terms.Lease), Share: g.shareOf()}
-	if g.terms.fixed {
+	r = backend.RenewRequest{Key: &g.queue.key, ID: g.id, Lease: g.leaseTerm, Retention: g.retention(g.leaseTerm), Share: g.shareOf()}
+	if g.fixed {
 		r.Lease = 0 // only read the state
 	}
 	g.mu.Lock()
@@ -351,7 +348,7 @@ func (g *grant) renewRequest() (r backend.RenewRequest, known *hold) {
 	if h == nil || h == known {
 		return r, nil // the holder text may be another one when the reply arrives, see Ticket
 	}
-	r.Token, r.Holder = h.token, g.l.storedHolder(h.callCtx, g.terms.fixed)
+	r.Token, r.Holder = h.token, g.l.storedHolder(h.callCtx, g.fixed)
 	return r, h
 }
 

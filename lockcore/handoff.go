@@ -160,7 +160,7 @@ func (g *grant) releaseRequest(e outcome) backend.ReleaseRequest {
 // microseconds of that clock, and the first token is the time of the grant. The backend's clock may
 // be 2 % slower than the local one.
 func (g *grant) clockPast(token int64) bool {
-	used := time.Duration(token-g.granted.UnixMicro()) * time.Microsecond
+	used := time.Duration(token-g.granted) * time.Microsecond
 	return used+time.Microsecond <= time.Since(g.since)*98/100 // plus a microsecond, because the clock counts whole microseconds
 }
 

@@ -107,7 +107,7 @@ func (s *shard) waits() (all []queueWait) {
 	defer s.mu.Unlock()
 	for _, queues := range s.queues {
 		for _, q := range queues {
-			w := queueWait{queue: q, grant: q.grant, calls: q.length}
+			w := queueWait{queue: q, grant: q.grant, calls: int(q.length)}
 			if q.first != nil {
 				w.since = q.first.start
 			}

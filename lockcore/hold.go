@@ -75,7 +75,7 @@ func (h *hold) grantedAt() time.Time { return h.grant.since.Add(h.began) }
 
 // serverGrantedAt returns grantedAt by the backend's clock: the time of the grant plus the local
 // time since then.
-func (h *hold) serverGrantedAt() time.Time { return h.grant.granted.Add(h.began) }
+func (h *hold) serverGrantedAt() time.Time { return time.UnixMicro(h.grant.granted).Add(h.began) }
 
 // leftLocked returns how long the ctx may still be valid: the minimum for lease, MaxHold and Stall.
 func (h *hold) leftLocked(now time.Time) time.Duration {

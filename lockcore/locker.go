@@ -128,6 +128,9 @@ func newLocker(t Terms, o event.Observer, open func(backend.Options) (backend.Ba
 	l.backend = b
 	l.terms.fill(&defaultTerms)
 	l.base, l.stop = context.WithCancel(context.Background())
+	for i := range l.shards {
+		l.shards[i].l = l
+	}
 	l.watchdog.l, l.watchdog.zero, l.subscription.l = l, time.Now(), l
 	l.watchdog.ctx, l.watchdog.cancel = context.WithCancel(l.base)
 	l.processID = thisProcess()

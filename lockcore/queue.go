@@ -17,6 +17,7 @@ const shards = 64
 const kinds = 3
 
 type shard struct {
+	l      *Locker
 	mu     sync.Mutex
 	queues [kinds]map[string]*keyQueue // by kind, by key; a queue exists while it has a leader
 	shares map[string]*share           // by key: shares that calls can join
@@ -41,16 +42,15 @@ var seed = maphash.MakeSeed()
 // waiters may have left.
 type keyQueue struct {
 	*shard
-	l   *Locker
 	key backend.Key
 
 	first, last *call // in order of arrival; the leader is not in the list
-	length      int
+	length      int32
+	overdue     int32         // number of overdue calls in the list
 	refill      time.Duration // in which the costs of the calls in the list that are not overdue return to the bucket
 	leading     *call         // the leader, if it is a call without a grant: it waits too
 	holderKnown chan struct{} // closed when the holder becomes known; nil without an Observer or without calls that joined before
 	idle        *call         // the leader, while it can receive a share, see awaitOffer
-	overdue     int           // number of overdue calls in the list
 	grant       *grant        // of this process, nil if it does not have the key; during a hand-off no hold runs under it
 	*lastReply
 
@@ -100,7 +100,7 @@ func (l *Locker) enqueue(c *call) (leads bool, joined *share, err error) {
 			s.mu.Unlock()
 			return false, joined, nil
 		}
-		q = &keyQueue{shard: s, l: l, key: l.backend.Key(backend.Kind(c.kind), c.key), lastReply: noReply, leading: c}
+		q = &keyQueue{shard: s, key: l.backend.Key(backend.Kind(c.kind), c.key), lastReply: noReply, leading: c}
 		if s.queues[c.kind] == nil {
 			s.queues[c.kind] = map[string]*keyQueue{}
 		}
@@ -171,7 +171,7 @@ func (q *keyQueue) pushLocked(c *call) {
 }
 
 // queuedLocked returns how many calls of the list wait for the key. Overdue calls do not count.
-func (q *keyQueue) queuedLocked() int { return q.length - q.overdue }
+func (q *keyQueue) queuedLocked() int { return int(q.length - q.overdue) }
 
 // waitingLocked returns how many calls wait for the key: those of the list, and the leader if it is
 // a call without a grant.
@@ -210,7 +210,7 @@ func (q *keyQueue) crowdedLocked(c *call) bool {
 	}
 	n := q.waitingLocked()
 	if !q.holderKnownLocked() {
-		n += q.overdue
+		n += int(q.overdue)
 	}
 	return n >= c.terms.MaxWaiting
 }

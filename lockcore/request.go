@@ -322,10 +322,10 @@ func (req *request) acceptGrant(c *call, r *backend.AcquireReply) acquired {
 		return acquired{}
 	}
 	g := &grant{
-		l: req.l, queue: req.queue, id: req.id, terms: grantTerms{c.terms.Lease, c.fixed}, keep: c.keep, atMostOnce: c.atMostOnce, fingerprint: c.fingerprint,
+		l: req.l, queue: req.queue, id: req.id, leaseTerm: c.terms.Lease, fixed: c.fixed, keep: c.keep, atMostOnce: c.atMostOnce, fingerprint: c.fingerprint,
 		attempt: 1, repeated: req.repeated, plain: r.Plain,
 		since:      cmp.Or(r.Received, now), // Received, because the goroutine of a call in a group may run late; clockPast needs a time soon after the grant
-		granted:    r.GrantedAt,
+		granted:    r.GrantedAt.UnixMicro(),
 		firstToken: r.Token, abandoned: r.Abandoned, lease: c.terms.Lease,
 		sent: r.Sent, //planted:grant-counts-from
 	}
@@ -345,7 +345,7 @@ func (req *request) acceptGrant(c *call, r *backend.AcquireReply) acquired {
 		req.l.seeParked(&req.queue.key, access.ParkedHeld)
 	}
 	req.unresolved, req.queued, req.repeated = false, false, false
-	if !g.terms.fixed {
+	if !g.fixed {
 		req.l.watchdog.add(g, now)
 	}
 	return acquired{grant: g}

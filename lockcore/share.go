@@ -62,7 +62,7 @@ func (s *share) extended(end time.Time) {
 func (s *share) joinableLocked(c *call, now time.Time) bool {
 	g := s.first
 	return s.Limit == backend.Unlimited && !s.closed && !s.rated && s.users < backend.TokensPerGrant && now.Sub(g.since) < batchTime && //planted:share-open-for-a-moment
-		c.limit.share() == s.Share && c.terms.Lease == g.terms.Lease && c.fixed == g.terms.fixed && c.terms.MinHold == 0
+		c.limit.share() == s.Share && c.terms.Lease == g.leaseTerm && c.fixed == g.fixed && c.terms.MinHold == 0
 }
 
 // joinLocked returns the share of the key that c may join, and counts c as its user.
@@ -82,8 +82,8 @@ func (s *shard) joinLocked(c *call) *share {
 func (s *share) newGrant(c *call) *grant {
 	o, now := s.first, time.Now()
 	return &grant{
-		l: o.l, queue: o.queue, id: o.id, share: s, terms: o.terms, keep: o.keep, attempt: 1, repeated: o.repeated, since: now,
-		granted: o.granted.Add(now.Sub(o.since)), firstToken: o.firstToken, sent: s.sent, lease: o.terms.Lease, requestedBy: c,
+		l: o.l, queue: o.queue, id: o.id, share: s, leaseTerm: o.leaseTerm, fixed: o.fixed, keep: o.keep, attempt: 1, repeated: o.repeated, since: now,
+		granted: o.granted + now.Sub(o.since).Microseconds(), firstToken: o.firstToken, sent: s.sent, lease: o.leaseTerm, requestedBy: c,
 	}
 }
 
@@ -247,7 +247,7 @@ func (c *call) runShare(g *grant) (*hold, error) {
 			g.discard()
 			return nil, ErrClosed
 		}
-		if !g.terms.fixed {
+		if !g.fixed {
 			l.watchdog.add(g, g.since)
 		}
 		if g.queue.isClosed(g.share) { // the share may have been revoked before g was registered

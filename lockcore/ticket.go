@@ -53,8 +53,8 @@ func (le *Lease) Ticket(ctx context.Context, d time.Duration) (string, error) {
 	}
 	h := le.h
 	g, l := h.grant, h.grant.l
-	if d < g.terms.Lease || d > maxTicket {
-		return "", fmt.Errorf("lockcore: Ticket: d is %v, must be between %v and %v", d, g.terms.Lease, maxTicket)
+	if d < g.leaseTerm || d > maxTicket {
+		return "", fmt.Errorf("lockcore: Ticket: d is %v, must be between %v and %v", d, g.leaseTerm, maxTicket)
 	}
 	if g.share != nil {
 		return "", fmt.Errorf("lockcore: Ticket: the hold of %q is a share, must be of the key alone", g.queue.key.Name)

@@ -71,7 +71,7 @@ func (w *watchdog) add(g *grant, now time.Time) {
 	}
 	took := between(g.sent, now) // a slow reply used up a part of the lease, and the first renewal may be as slow
 	w.lagLocked(took)
-	w.pushLocked(g, now.Sub(w.zero)+w.periodLocked(g.terms.Lease)-took)
+	w.pushLocked(g, now.Sub(w.zero)+w.periodLocked(g.leaseTerm)-took)
 }
 
 // lagLocked updates lag with the duration of one round trip. Without longer ones, lag decreases by
@@ -141,7 +141,7 @@ func (w *watchdog) dueIn(g *grant, in time.Duration) {
 }
 
 func (w *watchdog) dueInLocked(g *grant, in time.Duration) {
-	if g.index == 0 && g.terms.fixed && in == 0 && !w.stopped && g.live() {
+	if g.index == 0 && g.fixed && in == 0 && !w.stopped && g.live() {
 		w.pushLocked(g, w.clockLocked())
 		g.urgent = true
 	}
@@ -208,7 +208,7 @@ func (w *watchdog) take() (all []*grant, late time.Duration) {
 	defer w.mu.Unlock()
 	now, most := w.clockLocked(), max(batchKeys, len(w.due)/10)
 	var putOff []*grant // added to the heap after the loop, because the loop would take a long lease again
-	for len(w.due) > 0 && !w.stopped && w.due[0].due-now <= w.due[0].terms.Lease/30 {
+	for len(w.due) > 0 && !w.stopped && w.due[0].due-now <= w.due[0].leaseTerm/30 {
 		g := heap.Pop(&w.due).(*grant) //nolint:errcheck,forcetypeassert // the heap holds nothing else
 		if !g.live() {                 // it may have ended before it was added
 			continue
@@ -226,11 +226,11 @@ func (w *watchdog) take() (all []*grant, late time.Duration) {
 			g.urgent = false
 			all = append(all, g)
 		}
-		g.due = now + g.terms.Lease/6
+		g.due = now + g.leaseTerm/6
 		heap.Push(&w.due, g)
 	}
 	for _, g := range putOff {
-		g.due = now + min(g.terms.Lease/12, maxPause)
+		g.due = now + min(g.leaseTerm/12, maxPause)
 		heap.Push(&w.due, g)
 	}
 	if len(w.due) > 0 && !w.stopped {
@@ -258,14 +258,14 @@ func (w *watchdog) renew(batch []*grant, late time.Duration) {
 		switch {
 		case reply.Err != nil:
 			p.Failed++
-			if !g.terms.fixed {
+			if !g.fixed {
 				g.countNoReply(start, translate(reply.Err))
 			}
-		case reply.Verdict == backend.VerdictKept && g.terms.fixed: // the state was only read
+		case reply.Verdict == backend.VerdictKept && g.fixed: // the state was only read
 			p.Kept++
 		case reply.Verdict == backend.VerdictKept:
 			p.Kept++
-			g.renewed(start, g.terms.Lease, holders[i]) //planted:renewed-from
+			g.renewed(start, g.leaseTerm, holders[i]) //planted:renewed-from
 		default:
 			p.Gone++
 			g.lose(lossOf(reply.Verdict))
@@ -328,7 +328,7 @@ func (w *watchdog) settle(batch []*grant, replies []backend.RenewReply, start ti
 		if g.index == 0 || g.urgent {
 			continue // the lease has ended, or is due for a newer reason
 		}
-		if replies[i].Err == nil && g.terms.fixed {
+		if replies[i].Err == nil && g.fixed {
 			if g.renewing == 0 { // otherwise a newer read decides
 				heap.Remove(&w.due, int(g.index-1))
 			}
@@ -337,13 +337,13 @@ func (w *watchdog) settle(batch []*grant, replies []backend.RenewReply, start ti
 		due := g.due
 		switch replies[i].Err {
 		case nil:
-			next := now - took + w.periodLocked(g.terms.Lease)
+			next := now - took + w.periodLocked(g.leaseTerm)
 			if g.renewing == 0 || next > due { // otherwise another renewal has already made it due later
 				due = next
 			}
 		default:
 			if !g.renewedSince(start) {
-				due = min(due, now+jitter(min(g.terms.Lease/20, maxPause))) //planted:renew-again
+				due = min(due, now+jitter(min(g.leaseTerm/20, maxPause))) //planted:renew-again
 			}
 		}
 		g.due = due
