@@ -544,6 +544,10 @@ func (c *compared) restrict(key int) {
 	if c.chance(60) {
 		r.Rate = backend.Rate{N: 1 + c.rnd.IntN(20), Per: time.Second, Burst: 1 + c.rnd.IntN(3)}
 	}
+	c.sendRestrict(key, r)
+}
+
+func (c *compared) sendRestrict(key int, r backend.Restriction) {
 	c.send(key, 0, func(b backend.Backend) (any, error) { return nil, b.Restrict(c.t.Context(), &c.keys[key], r) }, ignored, sender("").Restrict(&c.keys[key], r, c.lastID))
 }
 
@@ -1070,6 +1074,27 @@ func TestDifferentialFindsMistakes(t *testing.T) {
 			t.Logf("found after %d operations: %s", c.done, c.diff)
 		})
 	}
+}
+
+// TestDifferentialRestrictionEnds sends a request again that was the first of the queue of a restriction
+// to a rate, after its end. A later restriction must not take it for one that is silent.
+func TestDifferentialRestrictionEnds(t *testing.T) {
+	const key = 2
+	tm := virtual
+	tm.often = 1
+	c := compare(t, 1, newMini(t, scriptTexts(t)), tm)
+	request := func(share backend.Share) sentRequest {
+		return sentRequest{AcquireRequest: backend.AcquireRequest{Key: &c.keys[key], ID: c.id(), Share: share, Lease: time.Hour, Retention: time.Hour, Timeout: backend.CallTimeout}}
+	}
+	first := request(backend.Share{Limit: 3, Weight: 1})
+	first.Queue = true
+	c.sendRestrict(key, backend.Restriction{For: time.Second, Rate: backend.Rate{N: 1, Per: time.Hour, Burst: 1}})
+	c.sendAcquire(key, request(first.Share)) // takes the cost
+	c.sendAcquire(key, first)
+	c.now += 2 * time.Second.Microseconds()
+	c.sendAcquire(key, request(backend.Share{Limit: 3, Weight: 2}))
+	c.sendAcquire(key, first)
+	c.report(1)
 }
 
 // TestDifferentialForgottenTTL remembers an id for a key of which only ended ids are known. Its TTL

@@ -73,7 +73,7 @@ end
 
 if busy then
   if enqueue == '1' then enter_queue(queue, member, now, queue_ms, locker, waits) end
-  if rates then see_again(key, k, id) end
+  see_again(key, k, id)
   local waiting = call('ZCARD', queue)
   if k.paused > 0 and not (k.live and (k.state == held or k.state == reserved)) then
     return {0, paused_for(k), 0, '', waiting, '', '', '', k.weights, place(queue, member), 0, k.pause_reason}

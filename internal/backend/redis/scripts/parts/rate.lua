@@ -116,8 +116,8 @@ local function see_head(flow, k, id)
   keep_flow(flow, minute_ms)
 end
 
--- Notes that a request with a rate was sent, if it is the first of the queue. The rate does not
--- decide its turn, so it may have to wait for long.
+-- Notes that a request was sent that is the first of the queue of a rate, or was it until a restriction
+-- ended. The rate does not decide its turn, so it may have to wait for long.
 local function see_again(key, k, id)
   if k.rated_head == id then see_head(key.flow, k, id) end -- planted:rate-seen-again
 end
