@@ -18,6 +18,8 @@ const (
 	pingEvery = 10 * time.Second // period of pings that detect a dead connection
 	firstEcho = time.Second      // how long the first echo may take; the next ones longer
 	lastEcho  = 30 * time.Second
+
+	listeningFor = 250 * time.Millisecond // how long the list of those that listen is used; it costs as much CPU time as a read and a write
 )
 
 func channel(locker string) string { return "holdfast_" + locker }
@@ -58,6 +60,26 @@ func decode(payload string) (n backend.Notification, ok bool) {
 	name, err2 := hex.DecodeString(f[4])
 	n.In, n.Request, n.Name = time.Duration(in)*time.Microsecond, string(request), string(name)
 	return n, err1 == nil && err2 == nil
+}
+
+// Listening implements rows.Store. A listening connection has the name of its Locker.
+func (s *store) Listening(ctx context.Context) (all map[string]int, err error) {
+	err = s.use(ctx, func(c *pgx.Conn) error {
+		found, err := c.Query(ctx, `SELECT substr(application_name, 10), count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND application_name LIKE 'holdfast %' GROUP BY 1`)
+		if err != nil {
+			return err
+		}
+		all = map[string]int{}
+		var locker string
+		var n int
+		_, err = pgx.ForEachRow(found, []any{&locker, &n}, func() error {
+			all[locker] = n
+			return nil
+		})
+		return err
+	})
+	return all, err
 }
 
 // Listen implements rows.Store.

@@ -128,7 +128,7 @@ func open(pool *pgxpool.Pool, common backend.Options, o Options) (*rows.Backend,
 		calls.Close()
 		return nil, err
 	}
-	return rows.New(rows.Options{Options: common, Name: "postgres", Calls: calls, Ends: ends}), nil
+	return rows.New(rows.Options{Options: common, Name: "postgres", Calls: calls, Ends: ends, ListeningFor: listeningFor}), nil
 }
 
 func unsupported(what, instead string) error {

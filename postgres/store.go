@@ -45,8 +45,7 @@ type texts struct {
 func textsOf(table string) texts {
 	t := texts{
 		read: `SELECT coalesce(k.version, 0), k.owner, k.locker, k.holder, k.fingerprint, coalesce(k.lease_end, 0), coalesce(k.length, 0), coalesce(k.expires, 0),
-  coalesce(k.token, 0), coalesce(k.due, 0), k.data, $NOW, CASE WHEN k.data IS NOT NULL AND k.expires IS NULL THEN
-    (SELECT array_agg(substr(application_name, 10)) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'holdfast %') END
+  coalesce(k.token, 0), coalesce(k.due, 0), k.data, $NOW
 FROM (VALUES (1)) AS one LEFT JOIN $T AS k ON k.name = $1`,
 		grant: `INSERT INTO $T AS k (name, version, owner, locker, holder, fingerprint, token, lease_end, length, expires, due)
 SELECT $1::bytea, $2::bigint, $3::bytea, $4::bytea, $5::bytea, $6::bytea, t, t + $7::bigint, $7::bigint, t + $8::bigint, ((t + $8::bigint) / 3600000000)::int + 2
@@ -119,7 +118,7 @@ func (s *store) Read(ctx context.Context, names []string) (all []rows.Row, err e
 
 func scan(from pgx.Row) (r rows.Row, err error) {
 	var owner, locker, holder, fingerprint []byte
-	err = from.Scan(&r.Version, &owner, &locker, &holder, &fingerprint, &r.End, &r.Length, &r.Expires, &r.Token, &r.Due, &r.Data, &r.Now, &r.Listening)
+	err = from.Scan(&r.Version, &owner, &locker, &holder, &fingerprint, &r.End, &r.Length, &r.Expires, &r.Token, &r.Due, &r.Data, &r.Now)
 	r.Owner, r.Locker, r.Holder, r.Fingerprint = string(owner), string(locker), string(holder), string(fingerprint)
 	return r, err
 }

@@ -37,7 +37,7 @@ func readRow(t *testing.T, s rows.Store, name string) (r rows.Row, now int64) {
 		t.Fatalf("Read returns %d rows and error %v", len(all), err)
 	}
 	r = all[0]
-	now, r.Now, r.Listening = r.Now, 0, nil
+	now, r.Now = r.Now, 0
 	return r, now
 }
 
@@ -80,7 +80,7 @@ func TestRows(t *testing.T) {
 			if r.Now < now {
 				t.Errorf("the time %d is before %d", r.Now, now)
 			}
-			if r.Now, r.Listening = 0, nil; !reflect.DeepEqual(r, writes[i].Row) {
+			if r.Now = 0; !reflect.DeepEqual(r, writes[i].Row) {
 				t.Errorf("row %q is %+v, want %+v", names[i], r, writes[i].Row)
 			}
 		}

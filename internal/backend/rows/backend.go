@@ -22,8 +22,10 @@ package rows
 
 import (
 	"context"
+	"hash/maphash"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
@@ -38,6 +40,8 @@ type Options struct {
 	// Calls and Ends are the same store on connections of their own, so that what ends or renews a hold
 	// does not wait for what acquires keys. Close of the Backend closes both.
 	Calls, Ends Store
+	// ListeningFor is how long an answer of Store.Listening counts.
+	ListeningFor time.Duration
 }
 
 // Backend stores keys in rows.
@@ -45,6 +49,8 @@ type Backend struct {
 	o           Options
 	calls, ends Store
 	cleanups    *cleanup.Queue
+	busy        recent
+	listening   listening
 
 	base   context.Context //nolint:containedctx // ends with Close; parent of all background work
 	stop   context.CancelFunc
@@ -56,6 +62,7 @@ var _ backend.Backend = (*Backend)(nil)
 // New returns a Backend on o.Calls and o.Ends. It sends nothing. It purges every hour.
 func New(o Options) *Backend {
 	b := &Backend{o: o, calls: o.Calls, ends: o.Ends}
+	b.busy.began = time.Now()
 	b.base, b.stop = context.WithCancel(context.Background())
 	b.cleanups = cleanup.New(b.base, cleaner{b}, o.Options)
 	b.purger.Go(b.purge) // Close waits for it
@@ -89,7 +96,8 @@ func keyOf(stored string) backend.Key {
 }
 
 // Acquire implements backend.Backend. The first send of a request for the key alone is a Grant, and only
-// if that fails a read and a write.
+// if that fails a read and a write. A key that was busy a moment ago may have a queue, and then the Grant
+// would only delay the statements of the others.
 func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (reply backend.AcquireReply, err error) {
 	limit, start := min(r.Timeout, backend.CallTimeout), time.Now()
 	sent := start
@@ -105,7 +113,7 @@ func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (reply 
 	if err := b.over(ctx); err != nil {
 		return backend.AcquireReply{Sent: sent}, err
 	}
-	if r.First && r.Floor == 0 && r.Share.Alone() {
+	if r.First && r.Floor == 0 && r.Share.Alone() && !b.busy.has(r.Key.Stored[0]) {
 		token, granted, err := b.calls.Grant(ctx, Grant{
 			Name: r.Key.Stored[0], Owner: r.ID, Locker: b.o.Locker, Holder: r.Holder, Fingerprint: r.Fingerprint,
 			Lease: r.Lease.Microseconds(), Retention: r.Retention.Milliseconds() * 1000,
@@ -123,10 +131,27 @@ func (b *Backend) Acquire(ctx context.Context, r backend.AcquireRequest) (reply 
 	})
 	if err != nil {
 		reply = backend.AcquireReply{}
+	} else if reply.Outcome == backend.OutcomeBusy {
+		b.busy.add(r.Key.Stored[0])
 	}
 	reply.Sent, reply.Repeated = sent, lost
 	return reply, err
 }
+
+// recent has the names of which one was added within the last second. Two names of the same hash count as
+// one, which costs a statement more.
+type recent struct {
+	began time.Time
+	ends  [1024]atomic.Int64 // after began
+}
+
+var seed = maphash.MakeSeed()
+
+func (r *recent) end(name string) *atomic.Int64 { return &r.ends[maphash.String(seed, name)%uint64(len(r.ends))] }
+
+func (r *recent) add(name string) { r.end(name).Store(int64(time.Since(r.began) + time.Second)) }
+
+func (r *recent) has(name string) bool { return r.end(name).Load() > int64(time.Since(r.began)) }
 
 // Renew implements backend.Backend. The renewals of a key are one write.
 func (b *Backend) Renew(ctx context.Context, rs []backend.RenewRequest) []backend.RenewReply {

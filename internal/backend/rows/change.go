@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
@@ -129,7 +130,7 @@ func (b *Backend) try(ctx context.Context, on Store, todo []*change) (again []*c
 	var written []*change
 	var told [][]rules.Notice
 	for i, c := range todo {
-		w, some, err := b.rule(c, &rows[i])
+		w, some, err := b.rule(ctx, on, c, &rows[i])
 		switch c.err = err; {
 		case err != nil:
 		case w == nil:
@@ -166,23 +167,64 @@ func (b *Backend) read(ctx context.Context, on Store, todo []*change) ([]Row, er
 	return rows, b.closedOr(err)
 }
 
-// rule applies the rules of a change to a row. It returns nil if nothing has changed.
-func (b *Backend) rule(c *change, row *Row) (*Write, []rules.Notice, error) {
-	before, last, err := row.decode(c.key.Kind)
+// rule applies the rules of a change to a row. It returns nil if nothing has changed. If a rule must know
+// whether a Locker listens, and the last answer of the store does not say so, it asks the store and
+// applies the rules again.
+func (b *Backend) rule(ctx context.Context, on Store, c *change, row *Row) (*Write, []rules.Notice, error) {
+	for asked := false; ; asked = true {
+		before, last, err := row.decode(c.key.Kind)
+		if err != nil {
+			return nil, nil, &backend.DataError{Stored: c.key.Stored[0], Row: true, Reply: err}
+		}
+		var notices []rules.Notice
+		k, durable, unknown := before, false, false
+		e := rules.Env{Now: row.Now, Locker: b.o.Locker, Listeners: func(locker string) int {
+			n, recent := b.listening.of(locker, b.o.ListeningFor)
+			unknown = unknown || !asked && (n == 0 || !recent)
+			return n
+		}}
+		for _, apply := range c.rules {
+			some, must := apply(&k, e)
+			notices, durable = append(notices, some...), durable || must
+		}
+		if unknown {
+			if err := b.listening.ask(ctx, on); err != nil {
+				return nil, nil, b.closedOr(err)
+			}
+			continue
+		}
+		if unchanged(before, k) {
+			return nil, notices, nil
+		}
+		return write(c.key.Stored[0], row, encode(c.key.Kind, &k, last, e.Now), durable), notices, nil
+	}
+}
+
+// listening has the Lockers that listened when the store was last asked. A wrong one costs time: a
+// reservation for a process that has died ends after 500 ms. One that is missing would lose its place, so
+// then the store is asked again.
+type listening struct {
+	mu      sync.Mutex
+	lockers map[string]int
+	at      time.Time
+}
+
+func (l *listening) of(locker string, keep time.Duration) (n int, recent bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lockers[locker], time.Since(l.at) < keep
+}
+
+func (l *listening) ask(ctx context.Context, on Store) error {
+	at := time.Now()
+	lockers, err := on.Listening(ctx)
 	if err != nil {
-		return nil, nil, &backend.DataError{Stored: c.key.Stored[0], Row: true, Reply: err}
+		return err
 	}
-	k, e := before, b.env(row)
-	var notices []rules.Notice
-	durable := false
-	for _, apply := range c.rules {
-		some, must := apply(&k, e)
-		notices, durable = append(notices, some...), durable || must
-	}
-	if unchanged(before, k) {
-		return nil, notices, nil
-	}
-	return write(c.key.Stored[0], row, encode(c.key.Kind, &k, last, e.Now), durable), notices, nil
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lockers, l.at = lockers, at
+	return nil
 }
 
 // NewVersion returns a random version. After a failover that has lost a write, a version that was
@@ -192,17 +234,6 @@ func NewVersion() int64 { return 1 + rand.Int64N(1<<62) }
 func write(name string, was *Row, row Row, durable bool) *Write {
 	row.Version = NewVersion()
 	return &Write{Name: name, Was: was.Version, Read: was.Now, Row: row, Durable: durable}
-}
-
-func (b *Backend) env(row *Row) rules.Env {
-	return rules.Env{Now: row.Now, Locker: b.o.Locker, Listeners: func(locker string) (n int) {
-		for _, l := range row.Listening {
-			if l == locker {
-				n++
-			}
-		}
-		return n
-	}}
 }
 
 // closedOr returns ErrClosed if Close has caused an error.

@@ -91,7 +91,7 @@ func (b *Backend) entries(ctx context.Context, names []string, r backend.ListReq
 			}
 			continue
 		}
-		if _, s := rules.Inspect(k, of.Kind, part, b.env(&rows[i])); r.Selects(&s) {
+		if _, s := rules.Inspect(k, of.Kind, part, rules.Env{Now: rows[i].Now, Locker: b.o.Locker}); r.Selects(&s) {
 			entries = append(entries, backend.ListEntry{Kind: of.Kind, Name: of.Name, Status: s})
 		}
 	}

@@ -59,9 +59,12 @@ type Store interface {
 
 	// Notify sends notifications. The notified processes may not get them.
 	Notify(ctx context.Context, notices []rules.Notice) error
-	// Listen passes the notifications for a Locker to on, see backend.Backend.Listen. Meanwhile Row has
-	// the Locker in Listening.
+	// Listen passes the notifications for a Locker to on, see backend.Backend.Listen. Meanwhile the Locker
+	// is one of Listening.
 	Listen(ctx context.Context, locker string, on func(backend.Notification))
+
+	// Listening returns the Lockers that listen, and how often each of them does.
+	Listening(ctx context.Context) (map[string]int, error)
 
 	// Permanent reports whether a repeat would fail with the same error.
 	Permanent(err error) bool
@@ -85,9 +88,7 @@ type Row struct {
 	Due                                int64 // the hour from which Purge looks at the row, since 1970; a write never makes it smaller
 	Data                               []byte
 
-	// Only of Read.
-	Now       rules.Instant
-	Listening []string // the Lockers that listen, each as often as it does; only if the row has Data
+	Now rules.Instant // only of Read
 }
 
 // Write is a write of a row.

@@ -92,14 +92,18 @@ func (s store) Read(ctx context.Context, names []string) (all []rows.Row, err er
 	err = s.do(ctx, "Read", func() {
 		for _, name := range names {
 			r := s.rows[name]
-			if r.Now = s.now(); r.Data != nil {
-				for locker, ls := range s.listeners {
-					for range ls {
-						r.Listening = append(r.Listening, locker)
-					}
-				}
-			}
+			r.Now = s.now()
 			all = append(all, r)
+		}
+	})
+	return all, err
+}
+
+func (s store) Listening(ctx context.Context) (all map[string]int, err error) {
+	err = s.do(ctx, "Listening", func() {
+		all = map[string]int{}
+		for locker, ls := range s.listeners {
+			all[locker] = len(ls)
 		}
 	})
 	return all, err
