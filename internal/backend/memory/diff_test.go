@@ -1097,6 +1097,31 @@ func TestDifferentialRestrictionEnds(t *testing.T) {
 	c.report(1)
 }
 
+// TestDifferentialPausedShare sends the first request of the queue again while the key is paused. It is
+// not silent then.
+func TestDifferentialPausedShare(t *testing.T) {
+	const key = 2
+	tm := virtual
+	tm.often = 1
+	c := compare(t, 1, newMini(t, scriptTexts(t)), tm)
+	request := func(weight int) sentRequest {
+		return sentRequest{AcquireRequest: backend.AcquireRequest{
+			Key: &c.keys[key], ID: c.id(), Share: backend.Share{Limit: 2, Weight: weight}, Lease: time.Hour, Retention: time.Hour, Queue: true, Timeout: backend.CallTimeout,
+		}}
+	}
+	first := request(2)
+	c.sendAcquire(key, request(1))
+	c.sendAcquire(key, first)
+	c.sendAcquire(key, first) // becomes the head
+	c.lastID = c.id()
+	c.send(key, 0, func(b backend.Backend) (any, error) {
+		return nil, b.Pause(c.t.Context(), &c.keys[key], time.Minute, "")
+	}, ignored, sender("").Pause(&c.keys[key], time.Minute, "", c.lastID))
+	c.now += 2 * time.Second.Microseconds()
+	c.sendAcquire(key, first)
+	c.report(1)
+}
+
 // TestDifferentialForgottenTTL remembers an id for a key of which only ended ids are known. Its TTL
 // begins again, because Redis drops an empty hash together with its TTL.
 func TestDifferentialForgottenTTL(t *testing.T) {

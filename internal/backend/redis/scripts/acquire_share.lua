@@ -74,6 +74,7 @@ end
 if busy then
   if enqueue == '1' then enter_queue(queue, member, now, queue_ms, locker, waits) end
   see_again(key, k, id)
+  if k.state == shared and string.sub(k.head, 1, 26) == id then call('HSET', hash, 'w', id .. ' ' .. string.format('%.0f', now)) end
   local waiting = call('ZCARD', queue)
   if k.paused > 0 and not (k.live and (k.state == held or k.state == reserved)) then
     return {0, paused_for(k), 0, '', waiting, '', '', '', k.weights, place(queue, member), 0, k.pause_reason}
@@ -81,7 +82,6 @@ if busy then
   if k.state == held then return {0, k.ends - now, math.max(now - k.token, 0), k.holder, waiting, '', k.locker} end
   local queue_place = (k.state == cooling or k.weights > k.weights_held) and place(queue, member) or nil
   if k.state ~= shared then return {0, k.ends - now, 0, '', waiting, '', '', '', 0, queue_place} end
-  if string.sub(k.head, 1, 26) == id then call('HSET', hash, 'w', id .. ' ' .. string.format('%.0f', now)) end
   local first = call('ZRANGE', shares, 0, 0, 'WITHSCORES')
   local left = tonumber(first[2]) - now -- the earliest time at which the request may fit
   if cools(first[1]) then return {0, left, 0, '', waiting, '', '', '', k.weights, queue_place} end
