@@ -147,7 +147,9 @@ type recent struct {
 
 var seed = maphash.MakeSeed()
 
-func (r *recent) end(name string) *atomic.Int64 { return &r.ends[maphash.String(seed, name)%uint64(len(r.ends))] }
+func (r *recent) end(name string) *atomic.Int64 {
+	return &r.ends[maphash.String(seed, name)%uint64(len(r.ends))]
+}
 
 func (r *recent) add(name string) { r.end(name).Store(int64(time.Since(r.began) + time.Second)) }
 
