@@ -29,7 +29,7 @@ func TestParkingChaos(t *testing.T) {
 		c.units = append(c.units, c.start())
 	}
 	for end := time.Now().Add(40 * time.Second); time.Now().Before(end); {
-		for range rand.N(25) {
+		for range 1 + rand.N(25) { // the first task makes the queue
 			c.enqueue()
 		}
 		time.Sleep(100*time.Millisecond + rand.N(400*time.Millisecond))
