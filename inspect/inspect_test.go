@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/idempotency"
 	"github.com/holdfast-go/holdfast/inspect"
+	"github.com/holdfast-go/holdfast/internal/access"
 	"github.com/holdfast-go/holdfast/internal/operator"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
@@ -491,6 +492,19 @@ func TestWhyFindsAllKeys(t *testing.T) {
 	p.acquire("job", lockcore.Terms{})
 	contains(t, p.get(http.StatusOK, "/api/why?q=job"), "account:1 is held by", "job is held by", `"queue": "b"`)
 	contains(t, p.get(http.StatusOK, "/find?q="+strings.Repeat("j", 600)), "account:1 is held by")
+}
+
+// The page of a key shows the newest task of Latest, and a hold that is on its way with a ticket.
+func TestLatestAndTicket(t *testing.T) {
+	p := open(t, false, inspect.Options{})
+	if _, err := access.Of(p.locks).NoteTrigger(t.Context(), "k", "/default/7", true); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.acquire("k", lockcore.Terms{}).Ticket(t.Context(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, p.get(http.StatusOK, "/key?kind=exclusive&key=k"), "not done: task 7, queue default", "no: transferred with a ticket")
+	contains(t, p.get(http.StatusOK, "/api/key?kind=exclusive&key=k"), `"latest_task": {`, `"transferred": true`)
 }
 
 // The lists as JSON have the fields of the command.

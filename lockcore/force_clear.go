@@ -90,10 +90,12 @@ func (l *Locker) look(ctx context.Context, r *backend.ForceClearRequest) (Holdin
 		return Holding{}, unavailable(err)
 	case s.State != backend.StateHeld || s.Token != r.Token || s.Locker != r.Locker:
 		return Holding{}, fmt.Errorf("%w: %q", ErrChanged, r.Key.Name)
-	case fixed(&s):
+	}
+	h := holdingOf(&s)
+	if h.Fixed {
 		return Holding{}, fmt.Errorf("%w: the lease of %q is not renewed (AcquireFixed, or transferred to another process), so nothing shows that its holder has died", ErrAlive, r.Key.Name)
 	}
-	return holdingOf(&s), nil
+	return h, nil
 }
 
 // renewalTime returns how long after a renewal the next one of a living holder has arrived, even if

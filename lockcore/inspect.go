@@ -56,6 +56,7 @@ type Holding struct {
 	// Fixed is true if the lease of a held key is not renewed: it comes from AcquireFixed, or the hold
 	// was transferred and not adopted.
 	Fixed       bool
+	Transferred bool          // the hold of a held key was transferred by Lease.Ticket, and not adopted yet
 	Token       int64         // of the last hold; 0 if none is remembered
 	Attempt     int           // runs of a once key; 0 for an exclusive one
 	KeepLeft    time.Duration // done, abandoned: how much longer that is remembered; otherwise 0
@@ -92,6 +93,12 @@ type Holding struct {
 	ParkedFor time.Duration // since the oldest of these was parked for the first time
 	// OldestParked names that task: deployment, queue and task ID, separated by slashes. Each of them is escaped with url.PathEscape.
 	OldestParked string
+
+	// LatestTask names the newest task of asynqmw.Latest, as OldestParked does, until a success covers it.
+	// LatestAge is the time since its first delivery, or since the newest success began if that is later
+	// (also of guard.Latest); 0: none is remembered.
+	LatestTask string
+	LatestAge  time.Duration
 }
 
 // Share is a share of a key.
@@ -135,9 +142,13 @@ func (l *Locker) Inspect(ctx context.Context, kind event.Kind, key string) (Hold
 func holdingOf(s *backend.Status) Holding {
 	h := Holding{
 		State: State(s.State), Holder: holderOf(s.Locker, s.Holder), GrantedAt: s.GrantedAt, HeldFor: s.HeldFor, Remaining: s.Remaining, Token: s.Token, Attempt: s.Attempt,
-		Lease: s.Lease, Fixed: fixed(s),
-		KeepLeft: s.KeepLeft, Queue: s.Queue, Revoked: s.Revoked, PauseLeft: s.PauseLeft, PauseReason: s.Paused, Restriction: restrictionOf(s.Restriction), NotReleased: s.Died, Parked: s.Parked, ParkedFor: s.ParkedFor, OldestParked: s.OldestParked,
+		Lease: s.Lease, KeepLeft: s.KeepLeft, Queue: s.Queue, Revoked: s.Revoked, PauseLeft: s.PauseLeft, PauseReason: s.Paused, Restriction: restrictionOf(s.Restriction), NotReleased: s.Died, Parked: s.Parked, ParkedFor: s.ParkedFor, OldestParked: s.OldestParked,
 		Weights: s.Weights, RateFullIn: s.RateFull, NextTurnIn: s.NextTurn, WaitingCalls: s.Waits.Calls, OldestWait: s.Waits.Oldest,
+		LatestTask: s.Trigger, LatestAge: s.TriggerAge,
+	}
+	if h.State == StateHeld {
+		holder := backend.ParseHolder(s.Holder)
+		h.Fixed, h.Transferred = holder.Unrenewed, holder.Transferred
 	}
 	for _, b := range s.Shares {
 		h.Shares = append(h.Shares, Share{
@@ -145,11 +156,6 @@ func holdingOf(s *backend.Status) Holding {
 		})
 	}
 	return h
-}
-
-// fixed reports whether a held key has a holder that does not renew its lease.
-func fixed(s *backend.Status) bool {
-	return s.State == backend.StateHeld && backend.ParseHolder(s.Holder).Unrenewed
 }
 
 // Revoke ends the hold of a key, or all its shares: the ctx of each holder is canceled with

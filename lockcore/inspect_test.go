@@ -137,7 +137,7 @@ func TestLookRecords(t *testing.T) {
 			t.Fatal(err)
 		}
 		key := backend.Key{Kind: backend.KindOnce, Name: "k", Stored: storedNames(event.KindOnce, "k")}
-		for part, want := range map[backend.RecordPart]int{backend.NoRecord: 20, backend.WholeRecord: 21} {
+		for part, want := range map[backend.RecordPart]int{backend.NoRecord: 22, backend.WholeRecord: 23} {
 			reply, err := new(wire.Sender).Inspect(&key, part).Run(t.Context(), w.Redis)
 			if n := len(wire.Elements(reply)); err != nil || n != want {
 				t.Errorf("inspect.lua returns %d values, %v", n, err)

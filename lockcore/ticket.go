@@ -69,7 +69,7 @@ func (le *Lease) Ticket(ctx context.Context, d time.Duration) (string, error) {
 		return "", errNestedTicket
 	}
 	reply, _ := l.backend.Extend(ctx, backend.RenewRequest{
-		Key: &g.queue.key, ID: g.id, Lease: d, Retention: g.retention(d), Token: h.token, Holder: l.storedHolder(h.callCtx, true),
+		Key: &g.queue.key, ID: g.id, Lease: d, Retention: g.retention(d), Token: h.token, Holder: l.holderText(h.callCtx) + backend.Transferred,
 	})
 	var ticket string
 	err := reply.Err

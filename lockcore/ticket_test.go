@@ -58,7 +58,15 @@ func TestTicket(t *testing.T) {
 		a, _, _ := w.Locker(lockcore.Options{})
 		b, _, _ := w.Locker(lockcore.Options{})
 		le := w.Must(a.Acquire(t.Context(), "k", lockcore.Terms{}))
+		transferred := func(want bool) {
+			t.Helper()
+			if h, err := b.Inspect(t.Context(), event.KindExclusive, "k"); err != nil || h.Transferred != want || h.Fixed != want || h.Holder.Host == "" || h.Holder.Traceparent != "" {
+				t.Errorf("transferred is %v, fixed %v, holder %v, want %v: %v", h.Transferred, h.Fixed, h.Holder, want, err)
+			}
+		}
+		transferred(false)
 		ticket := ticketOf(t, le, time.Minute)
+		transferred(true)
 		wantErr(t, "Release", le.Release(t.Context()), lockcore.ErrReleased)
 		_, err := le.Ticket(t.Context(), time.Minute)
 		wantErr(t, "a second Ticket", err, lockcore.ErrReleased)
@@ -71,6 +79,7 @@ func TestTicket(t *testing.T) {
 		if got.Token() <= le.Token() || got.Abandoned() || got.Attempt() != 1 || got.Key() != "k" {
 			t.Errorf("token %d after %d, abandoned %v, attempt %d, key %q", got.Token(), le.Token(), got.Abandoned(), got.Attempt(), got.Key())
 		}
+		transferred(false)
 		_, err = a.Adopt(t.Context(), ticket, lockcore.Terms{})
 		wantErr(t, "a second Adopt", err, lockcore.ErrLost)
 		wantErr(t, "a second Adopt", err, lockcore.ErrNotRun)

@@ -70,7 +70,7 @@ func (sh *shell) show(ctx context.Context, args []string) (int, error) {
 			if k.State != lockcore.StateFree {
 				code = exitOK
 			}
-			if k.State != lockcore.StateFree || k.NotReleased || k.Token != 0 || k.Queue > 0 || k.Parked > 0 || k.Restriction.For > 0 {
+			if k.Known() {
 				known, hint = append(known, k), ""
 			}
 		}

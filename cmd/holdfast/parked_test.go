@@ -234,6 +234,45 @@ func TestShowParked(t *testing.T) {
 	}
 }
 
+// show and why print the newest task of Latest, whether it is done, and a hold that is on its way with a
+// ticket, in text and in JSON.
+func TestShowLatestAndTicket(t *testing.T) {
+	t.Parallel()
+	s := redistest.Real(t)
+	l := locker(t, s.Client(t), "")
+	says := func(key string, code int, want ...string) {
+		t.Helper()
+		for command, parts := range map[string][]string{"show": {want[0]}, "why": want[:2], "show -json": {want[2]}} {
+			args := append(strings.Fields(command), "-redis", s.Addr(), key)
+			got, out, errs := call{}.run(t, args...)
+			for _, part := range parts {
+				if !strings.Contains(out, part) {
+					t.Errorf("%s: no %q in %q %q", command, part, out, errs)
+				}
+			}
+			if command != "why" && got != code {
+				t.Errorf("%s: %d, want %d; %q", command, got, code, errs)
+			}
+		}
+	}
+	note, err := access.Of(l).NoteTrigger(t.Context(), "index:42", "eu/default/7%2F1", true)
+	ok(t, err)
+	time.Sleep(100 * time.Millisecond) // the command rounds an age to tenths of a second
+	says("index:42", exitProblem, "latest   not done: task 7/1, queue default, deployment eu, came ", "Of the tasks of Latest, 7/1, queue default, deployment eu is the newest, and came ", `"latest_task": {`)
+	ok(t, access.Of(l).RecordSuccess(t.Context(), "index:42", "eu/default/7%2F1", note.Number, true))
+	says("index:42", exitProblem, "latest   done: a run has covered all that came until ", "index:42 is free.", `"latest_age_ms": `)
+
+	le, err := l.Acquire(t.Context(), "export:1", lockcore.Terms{})
+	ok(t, err)
+	ticket, err := le.Ticket(t.Context(), time.Hour)
+	ok(t, err)
+	says("export:1", exitOK, "renewed     no: transferred with a ticket, and not adopted yet", "on its way to another process with a ticket: it is free when that one has adopted it", `"transferred": true`)
+	adopted, err := l.Adopt(t.Context(), ticket, lockcore.Terms{})
+	ok(t, err)
+	says("export:1", exitOK, "export:1", "Its lease was renewed", `"transferred": false`)
+	ok(t, adopted.Release(t.Context()))
+}
+
 // Any client with access to Redis can write any text as an entry.
 func TestParkedTaskOf(t *testing.T) {
 	t.Parallel()

@@ -56,6 +56,9 @@ type Status struct {
 	OldestParked string        // the oldest entry
 	ParkedFor    time.Duration // since that entry was parked for the first time
 
+	Trigger    string        // entry of the newest trigger; empty: none, or a success covers it
+	TriggerAge time.Duration // since the number of that trigger, or of a newer success; 0: none is remembered
+
 	Weights int         // shared: sum of the weights; too large while more than 800 expired shares are not removed
 	Shares  []ShareHeld // shared: at most MaxShares, those that end first
 }

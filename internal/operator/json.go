@@ -37,6 +37,7 @@ type Holding struct {
 	RemainingMS int64          `json:"remaining_ms"`
 	LeaseMS     int64          `json:"lease_ms"`
 	Fixed       bool           `json:"fixed"`
+	Transferred bool           `json:"transferred"`
 	KeepLeftMS  int64          `json:"keep_left_ms"`
 	Token       int64          `json:"token"`
 	Attempt     int            `json:"attempt"`
@@ -51,6 +52,9 @@ type Holding struct {
 	Parked       int         `json:"parked"`
 	ParkedForMS  int64       `json:"parked_for_ms"`
 	OldestParked *ParkedTask `json:"oldest_parked,omitempty"`
+
+	LatestTask  *ParkedTask `json:"latest_task,omitempty"` // of asynqmw.Latest, until a success covers it
+	LatestAgeMS int64       `json:"latest_age_ms,omitempty"`
 }
 
 // Restricted is a restriction in JSON.
@@ -106,12 +110,16 @@ func (k *Key) JSON() Holding {
 	h := Holding{
 		Kind: k.Kind.String(), Key: k.Key, State: k.State, Result: k.Result, Revoked: k.Revoked, PauseLeftMS: k.PauseLeft.Milliseconds(), PauseReason: k.PauseReason, NotReleased: k.NotReleased, Token: k.Token, Attempt: k.Attempt, Queue: k.Queue,
 		RateFullMS: k.RateFullIn.Milliseconds(), NextTurnMS: k.NextTurnIn.Milliseconds(), WaitingCalls: k.WaitingCalls, OldestWaitMS: k.OldestWait.Milliseconds(),
-		HeldForMS: k.HeldFor.Milliseconds(), RemainingMS: k.Remaining.Milliseconds(), LeaseMS: k.Lease.Milliseconds(), Fixed: k.Fixed, KeepLeftMS: k.KeepLeft.Milliseconds(),
-		Parked: k.Parked, ParkedForMS: k.ParkedFor.Milliseconds(),
+		HeldForMS: k.HeldFor.Milliseconds(), RemainingMS: k.Remaining.Milliseconds(), LeaseMS: k.Lease.Milliseconds(), Fixed: k.Fixed, Transferred: k.Transferred, KeepLeftMS: k.KeepLeft.Milliseconds(),
+		Parked: k.Parked, ParkedForMS: k.ParkedFor.Milliseconds(), LatestAgeMS: k.LatestAge.Milliseconds(),
 	}
 	if k.Parked > 0 {
 		oldest := ParkedTaskOf(k.OldestParked)
 		h.OldestParked = &oldest
+	}
+	if k.LatestTask != "" {
+		latest := ParkedTaskOf(k.LatestTask)
+		h.LatestTask = &latest
 	}
 	if !utf8.ValidString(k.Key) {
 		h.KeyBytes = []byte(k.Key)

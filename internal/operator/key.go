@@ -111,6 +111,8 @@ func (k *Key) Facts() (facts []Fact) {
 		line("restricted", "to "+Bounds(r)+" for "+Age(r.For)+": "+OneLine(r.Reason))
 	}
 	switch {
+	case k.Transferred:
+		line("renewed", "no: transferred with a ticket, and not adopted yet")
 	case k.Fixed:
 		line("renewed", "no")
 	case k.State == lockcore.StateHeld:
@@ -135,6 +137,9 @@ func (k *Key) Facts() (facts []Fact) {
 		line("oldest parked for", Age(k.ParkedFor))
 		line("oldest parked", ParkedTaskOf(k.OldestParked))
 	}
+	if k.LatestAge > 0 {
+		line("latest", k.latestText())
+	}
 	if r := k.Result; r != nil {
 		if r.Size != nil {
 			line("result", fmt.Sprintf("%d bytes, codec %s", *r.Size, OneLine(r.Codec)))
@@ -151,6 +156,14 @@ func (k *Key) Facts() (facts []Fact) {
 		}
 	}
 	return facts
+}
+
+// latestText says which task of Latest is the newest, and whether a run has covered it.
+func (k *Key) latestText() string {
+	if k.LatestTask == "" {
+		return "done: a run has covered all that came until " + Age(k.LatestAge) + " ago"
+	}
+	return "not done: task " + ParkedTaskOf(k.LatestTask).String() + ", came " + Age(k.LatestAge) + " ago; older ones end without a run"
 }
 
 // shareText describes a share in one line.

@@ -92,7 +92,7 @@ func Why(ctx context.Context, l *lockcore.Locker, subject string, tasks func(con
 
 // Known reports whether anything is known of a key: it is not free, or something waits for it.
 func (k *Key) Known() bool {
-	return k.State != lockcore.StateFree || k.NotReleased || k.Token != 0 || k.Queue > 0 || k.Parked > 0 || k.Restriction.For > 0 || k.RateFullIn > 0
+	return k.State != lockcore.StateFree || k.NotReleased || k.Token != 0 || k.Queue > 0 || k.Parked > 0 || k.Restriction.For > 0 || k.RateFullIn > 0 || k.LatestAge > 0
 }
 
 // errorKey finds a key in the error of a call that found it busy, abandoned or done, or of a parked task.
@@ -245,6 +245,8 @@ func (k *Key) Explain() string {
 			say("It was revoked, and its handler has not returned. The key is free when it has, or in %s: if it ignores its ctx, end its process before that, or the next call begins next to it.", left)
 		case k.State == lockcore.StateShared:
 			say("Weight is free when a handler returns; the last lease ends in %s unless it is renewed.", left)
+		case k.Transferred:
+			say("Its hold is on its way to another process with a ticket: it is free when that one has adopted it and its work is done, or in %s if none adopts it.", left)
 		case k.Fixed:
 			say("Its lease is not renewed: it is free when the handler has returned, or in %s.", left)
 		case silent > k.Lease/2:
@@ -280,6 +282,9 @@ func (k *Key) Explain() string {
 	}
 	if k.Queue > 0 {
 		say("Waiting: %s.", k.WaitingText())
+	}
+	if k.LatestTask != "" {
+		say("Of the tasks of Latest, %s is the newest, and came %s ago: it is not done.", ParkedTaskOf(k.LatestTask), Age(k.LatestAge))
 	}
 	if k.Parked > 0 {
 		wake := ""

@@ -88,6 +88,33 @@ func triggers() []rule {
 			s.note(backend.TriggerOld, "/1", fresh)
 			s.note(backend.TriggerOld, "/1")
 		}),
+		fast("Inspect returns the newest trigger until a success covers it", func(s *scene) {
+			is := func(entry string) {
+				s.Helper()
+				st := s.state(&s.job, backend.StateFree)
+				s.check(st.Trigger == entry && st.TriggerAge > 0, "the newest trigger is %q for %v, want %q", st.Trigger, st.TriggerAge, entry)
+			}
+			st := s.inspect(&s.job)
+			s.check(st.Trigger == "" && st.TriggerAge == 0, "without triggers: %+v", st)
+			first := s.newest("/1")
+			is("/1")
+			s.newest("z/2") // sorted after the other members
+			is("z/2")
+			s.done("/1", first, itEnds) // an older one
+			is("z/2")
+			last := s.newest("/3")
+			is("/3")
+			s.b.triggers(backend.TriggerDrop, "z/2", numbered(last-1), itEnds)
+			is("/3")
+			s.done("/3", last) // without an end
+			is("")
+			s.done("z/4", s.newest("z/4")) // whose number is that of the success
+			is("")
+			s.done("", 1<<52) // of a function
+			is("")
+			s.newest("/5")
+			is("/5")
+		}),
 		fast("a trigger that has ended stays ended if its task is retried", func(s *scene) {
 			n := s.newest("/1")
 			s.done("/1", n, itEnds)

@@ -129,7 +129,7 @@ func TestScriptClock(t *testing.T) {
 		b.like(states()["other's"].with(far).with(fields{"x": rel(lease)}))
 
 		b.set(states()["mine"].with(far))
-		b.wantReply(inspect, "h", "who "+me, 0, span(lease), rel(19*time.Hour), 1, 0, 1, 0, 0, span(standing), mine, 0, "", 0, "", 0, 0, 0, 0, nil, 0, "", 0, span(lease))
+		b.wantReply(inspect, "h", "who "+me, 0, span(lease), rel(19*time.Hour), 1, 0, 1, 0, 0, span(standing), mine, 0, "", 0, "", 0, 0, 0, 0, "", 0, nil, 0, "", 0, span(lease))
 		b.wantReply(renew(me), 1)
 		b.like(states()["mine"].with(far).with(fields{"x": rel(lease)}))
 

@@ -22,6 +22,7 @@ func Inspect(k Key, kind backend.Kind, part backend.RecordPart, e Env) (Key, bac
 		State: backend.StateFree, Holder: k.Holder, Token: k.lastToken(), Attempt: int(k.Attempts), Queue: len(k.Queue), Waits: k.waits(e.Now), Revoked: k.Revoked,
 		Parked: len(k.Parked), ParkedFor: k.oldestParked(e.Now),
 	}
+	s.Trigger, s.TriggerAge = k.newestTrigger(e.Now)
 	if k.paused(e.Now) {
 		s.PauseLeft, s.Paused = duration(k.Paused-e.Now), k.PauseReason
 	}

@@ -3,6 +3,7 @@ package rules
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/holdfast-go/holdfast/internal/backend"
 )
@@ -70,10 +71,7 @@ func (k *Key) noteTrigger(r *backend.TriggerRequest, now Instant) (reply backend
 		}
 		number = 0
 	}
-	newest := max(k.Succeeded, k.Uncovered)
-	if n := len(k.Triggers); n > 0 {
-		newest = max(newest, k.Triggers[n-1].Score)
-	}
+	newest := k.newestNumber()
 	if number == 0 {
 		k.forgetTriggers(r.Most, now)
 		number = max(now, newest+1) //planted:rules-triggers-in-order
@@ -90,6 +88,27 @@ func (k *Key) noteTrigger(r *backend.TriggerRequest, now Instant) (reply backend
 	}
 	reply.Outcome, reply.Number, reply.First, reply.Now = backend.TriggerNewest, number, k.Uncovered, now
 	return reply
+}
+
+// newestNumber returns the greatest number of a trigger or success, or 0.
+func (k *Key) newestNumber() int64 {
+	newest := max(k.Succeeded, k.Uncovered)
+	if n := len(k.Triggers); n > 0 {
+		newest = max(newest, k.Triggers[n-1].Score)
+	}
+	return newest
+}
+
+// newestTrigger returns the entry of the newest trigger, unless a success covers it, and its age.
+func (k *Key) newestTrigger(now Instant) (entry string, age time.Duration) {
+	number := k.newestNumber()
+	if number == 0 {
+		return "", 0
+	}
+	if open := k.open(k.Succeeded + 1); len(open) > 0 {
+		entry = open[len(open)-1].Entry
+	}
+	return entry, duration(max(now-number, 1))
 }
 
 // forgetTriggers removes some of the triggers that ended long ago. If there are none, and the key has

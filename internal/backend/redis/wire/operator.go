@@ -24,6 +24,7 @@ func DecodeInspect(kind backend.Kind, reply []any) (backend.Status, error) {
 		State: backend.StateFree, Holder: text(reply, 1), HeldFor: micro(n[2]), Remaining: micro(n[3]),
 		Token: n[4], Attempt: count(reply, 5), Queue: count(reply, 6), Revoked: n[9] == 1, Locker: text(reply, 11), PauseLeft: span(reply, 12), Paused: text(reply, 13),
 		Waits: backend.Waits{Calls: count(reply, 16), Oldest: span(reply, 17)}, RateFull: span(reply, 18), NextTurn: span(reply, 19),
+		Trigger: text(reply, 20), TriggerAge: span(reply, 21),
 	}
 	if left := span(reply, 14); left > 0 {
 		var err error
@@ -32,8 +33,8 @@ func DecodeInspect(kind backend.Kind, reply []any) (backend.Status, error) {
 		}
 		s.Restriction.For = left
 	}
-	if len(reply) > 21 {
-		s.Parked, s.OldestParked, s.ParkedFor = count(reply, 21), text(reply, 22), span(reply, 23)
+	if len(reply) > 23 {
+		s.Parked, s.OldestParked, s.ParkedFor = count(reply, 23), text(reply, 24), span(reply, 25)
 	}
 	if s.Token > 0 {
 		s.GrantedAt = time.UnixMicro(s.Token)
@@ -41,11 +42,11 @@ func DecodeInspect(kind backend.Kind, reply []any) (backend.Status, error) {
 	switch state := text(reply, 0); {
 	case state == "d":
 		s.State, s.KeepLeft = backend.StateDone, micro(n[10])
-		if len(reply) > 20 && reply[20] != nil {
-			s.Record = []byte(text(reply, 20))
+		if len(reply) > 22 && reply[22] != nil {
+			s.Record = []byte(text(reply, 22))
 		}
 	case state == "h" && live:
-		s.State, s.Lease = backend.StateHeld, span(reply, 24)
+		s.State, s.Lease = backend.StateHeld, span(reply, 26)
 	case kind == backend.KindOnce && (state == "h" || abandoned):
 		s.State, s.KeepLeft = backend.StateAbandoned, micro(n[10])
 	case state == "r" && live:
@@ -73,8 +74,8 @@ func parseRestriction(text string) (r backend.Restriction, err error) {
 
 // decodeShares decodes the part of a reply of inspect.lua about a shared key.
 func decodeShares(s *backend.Status, reply []any) {
-	s.State, s.Weights = backend.StateShared, count(reply, 24)
-	for i := 25; i+4 < len(reply); i += 5 {
+	s.State, s.Weights = backend.StateShared, count(reply, 26)
+	for i := 27; i+4 < len(reply); i += 5 {
 		h := backend.ShareHeld{Remaining: span(reply, i+1), HeldFor: span(reply, i+2), Locker: text(reply, i+3), Holder: text(reply, i+4)}
 		member := text(reply, i)
 		h.Cooling = len(member) > 0 && member[0] == 'c'

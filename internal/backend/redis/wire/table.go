@@ -246,7 +246,7 @@ func (s *Sender) ForceClear(r *backend.ForceClearRequest, id string) Command {
 }
 
 // Inspect returns the state of a key.
-var Inspect = script("inspect", []KeyName{Hash, Queue, Parked, Shares, Flow}, "part")
+var Inspect = script("inspect", []KeyName{Hash, Queue, Parked, Shares, Flow, Triggers}, "part")
 
 // Inspect returns the state of a key.
 func (*Sender) Inspect(k *backend.Key, part backend.RecordPart) Command {
