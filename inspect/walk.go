@@ -20,6 +20,7 @@ const (
 	idle      = time.Minute // after the last viewer the walk ends
 	maxKnown  = 10_000      // keys that are kept
 	maxLive   = 500         // keys that are inspected each second, the longest held first
+	liveBatch = 100         // of them at the same time, so that the backend sends them together
 	liveEvery = time.Second
 	onceFor   = 10 * time.Minute // the time for which the walk includes the keys of Once after someone asked for it
 )
@@ -206,23 +207,39 @@ func (w *walker) refresh(ctx context.Context) error {
 	all := slices.SortedFunc(maps.Values(w.known), longestFirst)
 	w.mu.Unlock()
 	all = all[:min(len(all), maxLive)]
-	for _, s := range all {
-		k, err := operator.Inspect(ctx, w.locks, s.Kind, s.Key.Key, false)
-		if errors.Is(err, lockcore.ErrRecord) {
-			continue
+	for some := range slices.Chunk(all, liveBatch) {
+		errs := make([]error, len(some))
+		var group sync.WaitGroup
+		for i, s := range some {
+			group.Go(func() { errs[i] = w.look(ctx, s) })
 		}
-		if err != nil {
-			return err
+		group.Wait()
+		for _, err := range errs {
+			if err != nil {
+				return err
+			}
 		}
-		w.mu.Lock()
-		name := named{k.Kind, k.Key}
-		if known := w.known[name]; known != nil {
-			known.Key = k
-		}
-		if !interesting(&k) {
-			delete(w.known, name)
-		}
-		w.mu.Unlock()
+	}
+	return nil
+}
+
+// look inspects a key. It alone changes s, and only once in a refresh.
+func (w *walker) look(ctx context.Context, s *seen) error {
+	k, err := operator.Inspect(ctx, w.locks, s.Kind, s.Key.Key, false)
+	if errors.Is(err, lockcore.ErrRecord) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	name := named{k.Kind, k.Key}
+	if known := w.known[name]; known != nil {
+		known.Key = k
+	}
+	if !interesting(&k) {
+		delete(w.known, name)
 	}
 	return nil
 }
