@@ -37,8 +37,7 @@ type ListOptions struct {
 	// three bytes there (%20), as in Redis. At most 512 bytes. Default: "*".
 	Match string
 	// Free also yields free keys that an operator may look for. They have parked tasks, a restriction,
-	// or processes in the queue, or their last hold was not released (Holding.NotReleased). So do
-	// keys whose rate is in use.
+	// or processes in the queue, or their last hold was not released (Holding.NotReleased).
 	Free bool
 	// RecordHeads fills Entry.RecordHead.
 	RecordHeads bool
@@ -61,11 +60,10 @@ func (o ListOptions) validate() error {
 	return nil
 }
 
-// List yields the keys under the prefix of l that are held, shared, reserved, cooling, done or
-// abandoned, in no order. It is for operators, not for a program's logic.
+// List yields the keys under the prefix of l that are held, shared, reserved, cooling, done, abandoned or
+// paused, and those whose rate is in use, in no order. It is for operators, not for a program's logic.
 //
-// A free key is not listed, even if tasks are parked on it, see ListOptions.Free. A paused key is
-// cooling.
+// Another free key is not listed, even if tasks are parked on it, see ListOptions.Free.
 //
 // Exclusive keys have the names that were given to Acquire. Once keys have the names that the
 // package above made. httpmw stores digests, which do not show what the client sent. List leaves
@@ -76,8 +74,7 @@ func (o ListOptions) validate() error {
 //   - If a primary does not reply, List continues with the others, and then ends with
 //     ErrUnavailable, whose text names that primary.
 //   - A key that exists from the first step to the last is yielded at least once, and may be
-//     yielded twice, or with Free up to four times, if it has parked tasks, a queue or a rate. A key
-//     that appears or ends meanwhile may be missing, and so may a key whose slot moves to another
+//     yielded twice, or up to four times, if it has parked tasks, a queue or a rate. A key that appears or ends meanwhile may be missing, and so may a key whose slot moves to another
 //     primary.
 //   - Each Entry was true a moment before it is yielded. Two of them may be of different moments.
 //   - On a majority of servers, List yields the keys that a majority has, and keeps all their names

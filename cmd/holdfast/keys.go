@@ -67,7 +67,7 @@ func (sh *shell) show(ctx context.Context, args []string) (int, error) {
 			if *data {
 				withResponse(&k)
 			}
-			if k.State != lockcore.StateFree {
+			if k.State != lockcore.StateFree || k.PauseLeft > 0 {
 				code = exitOK
 			}
 			if k.Known() {

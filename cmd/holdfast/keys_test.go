@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -49,6 +50,25 @@ func TestDeadHolder(t *testing.T) {
 		t.Errorf("ls -all: %d %q", code, out)
 	}
 	if code, out, errs := (call{}).run(t, "show", "-redis", s.Addr(), "account:1"); code != exitProblem || !strings.Contains(out, "free (last hold was not released") || !strings.Contains(errs, "is free") {
+		t.Errorf("show: %d %q %q", code, out, errs)
+	}
+}
+
+// ls lists a key whose rate is in use, which has no hash, and a paused one whose holder died.
+func TestThrottledAndPaused(t *testing.T) {
+	t.Parallel()
+	s := redistest.Real(t)
+	l := locker(t, s.Client(t), "")
+	ok(t, l.Spend(t.Context(), "calls:acme", lockcore.Rate{N: 1, Per: time.Hour}))
+	died(t, s, "account:1")
+	ok(t, l.Pause(t.Context(), "account:1", time.Hour, "r"))
+	for _, want := range []string{"free, rate in use +calls:acme ", `free \(last hold was not released; it began [\d.]+s ago\), paused +account:1 `} {
+		if code, out, errs := (call{}).run(t, "ls", "-redis", s.Addr()); code != exitOK || errs != "" || !regexp.MustCompile(want).MatchString(out) {
+			t.Errorf("ls: %d %q %q, want %s", code, out, errs, want)
+		}
+	}
+	code, out, errs := call{}.run(t, "show", "-redis", s.Addr(), "account:1")
+	if code != exitOK || errs != "" || !strings.Contains(out, "paused for") {
 		t.Errorf("show: %d %q %q", code, out, errs)
 	}
 }

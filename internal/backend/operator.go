@@ -106,10 +106,10 @@ type ListRequest struct {
 	Pause       time.Duration // between two steps that a server performs
 }
 
-// Selects reports whether List yields a key with this status. A free key needs Free, and something
-// that an operator looks for.
+// Selects reports whether List yields a key with this status. A free key, which is not paused and whose
+// rate is not in use, needs Free, and something that an operator looks for.
 func (r ListRequest) Selects(s *Status) bool {
-	return s.State != StateFree || r.Free && (s.Died || s.Queue > 0 || s.Parked > 0 || s.Restriction.For > 0 || s.RateFull > 0)
+	return s.State != StateFree || s.PauseLeft > 0 || s.RateFull > 0 || r.Free && (s.Died || s.Queue > 0 || s.Parked > 0 || s.Restriction.For > 0)
 }
 
 // ListEntry is a key and its status.

@@ -221,6 +221,8 @@ func (k *Key) StateText() string {
 		return string(k.State) + ", revoked"
 	case k.State == lockcore.StateFree && k.NextTurnIn > 0:
 		return "throttled"
+	case k.State == lockcore.StateFree && k.RateFullIn > 0:
+		return "free, rate in use"
 	}
 	return string(k.State)
 }

@@ -126,7 +126,7 @@ func HeldBy(ctx context.Context, l *lockcore.Locker, task string) (keys []Key, e
 		if err != nil {
 			return keys, err
 		}
-		if k := (Key{Entry: e}); k.HasTask(task) {
+		if k := (Key{Entry: e}); k.HasTask(task) && !slices.ContainsFunc(keys, func(o Key) bool { return o.Kind == k.Kind && o.Key == k.Key }) {
 			keys = append(keys, k)
 		}
 	}
@@ -267,7 +267,7 @@ func (k *Key) Explain() string {
 	case lockcore.StateFree:
 		if k.NotReleased {
 			say("%s is free, but its last hold, by %s, ended without a release: its process has died, or its handler ignored the end of its ctx and may still run.", key, Holder(k.Holder))
-		} else {
+		} else if k.PauseLeft <= 0 {
 			say("%s is free.", key)
 		}
 	}

@@ -80,7 +80,7 @@ func (b *Backend) List(ctx context.Context, r backend.ListRequest) iter.Seq2[bac
 
 // listOn lists one server. more is false if the loop of the caller has ended.
 func (b *Backend) listOn(ctx context.Context, rdb redis.UniversalClient, r backend.ListRequest, yield func(backend.ListEntry, error) bool) (more bool, err error) {
-	w := walk{b: b, rdb: rdb, pattern: wire.Pattern(b.prefix, r.Kind, r.Match, r.Free)}
+	w := walk{b: b, rdb: rdb, pattern: wire.Pattern(b.prefix, r.Kind, r.Match)}
 	for {
 		names, err := w.next(ctx)
 		if err != nil {

@@ -56,16 +56,12 @@ func Stored(hash string, name KeyName) string {
 	}
 }
 
-// Pattern returns the pattern of SCAN for the hashes of the keys of a kind, or of both kinds if it is
-// 0. match is a glob pattern for the escaped name; empty: all keys. If free is set, the pattern is that
-// of all stored names, because a free key may have no hash.
-func Pattern(prefix string, kind backend.Kind, match string, free bool) string {
+// Pattern returns the pattern of SCAN for all stored names of the keys of a kind, or of both kinds if it
+// is 0: a key whose rate is in use may have no hash. match is a glob pattern for the escaped name; empty:
+// all keys.
+func Pattern(prefix string, kind backend.Kind, match string) string {
 	spaces := map[backend.Kind]string{0: "[xo]", backend.KindExclusive: "x", backend.KindOnce: "o"}[kind]
-	pattern := escapeGlob(prefix) + layout + spaces + ":{" + escape(cmp.Or(match, "*")) + "}"
-	if free {
-		pattern += "*" // the brace is the only one of a name
-	}
-	return pattern
+	return escapeGlob(prefix) + layout + spaces + ":{" + escape(cmp.Or(match, "*")) + "}*" // the brace is the only one of a name
 }
 
 // ParseName returns the key whose hash, queue, parked entries or rate have this name. ok is false for
