@@ -32,6 +32,11 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 	if r.FormValue("screen") == stuck.String() {
 		l = stuck
 	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no") // nginx
+	if r.Method == http.MethodHead {
+		return
+	}
 	if !h.openStream() {
 		http.Error(w, fmt.Sprintf("%d pages are open already", maxStreams), http.StatusServiceUnavailable)
 		return
@@ -43,8 +48,6 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 		_, err := fmt.Fprintf(w, format, args...)
 		return err == nil && c.Flush() == nil
 	}
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("X-Accel-Buffering", "no") // nginx
 	if !send("retry: %d\n\n", reconnectLag.Milliseconds()) {
 		return
 	}
@@ -54,8 +57,8 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 	end, sent, last := time.Now().Add(streamTime), time.Now(), ""
 	for time.Now().Before(end) {
 		v := h.view(l.String(), "", r)
-		v.Match = r.FormValue("match")
-		v.Rows, v.More = h.rows(l, v.Match, r.FormValue("sort"))
+		v.Match, v.Sort = r.FormValue("match"), r.FormValue("sort")
+		v.Rows, v.More = h.rows(l, v)
 		var b bytes.Buffer
 		if err := pages.ExecuteTemplate(&b, "rows", v); err != nil {
 			return

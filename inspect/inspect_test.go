@@ -536,6 +536,15 @@ func TestAPI(t *testing.T) {
 	contains(t, p.get(http.StatusOK, "/api/why?q=nobody"), "no task has that ID")
 }
 
+// A HEAD request for the stream ends.
+func TestHeadOfEvents(t *testing.T) {
+	p := open(t, false, inspect.Options{})
+	w := p.do(httptest.NewRequestWithContext(t.Context(), http.MethodHead, "/events", http.NoBody))
+	if w.Code != http.StatusOK || w.Header().Get("Content-Type") != "text/event-stream" || w.Body.Len() != 0 {
+		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+	}
+}
+
 // A stream shows a new hold, and there are at most 32.
 func TestEvents(t *testing.T) {
 	p := open(t, false, inspect.Options{})

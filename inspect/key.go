@@ -131,10 +131,10 @@ func (h *handler) json(k *operator.Key) operator.Holding {
 // api serves a list as JSON.
 func (h *handler) api(l list) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		s := h.walker.viewer(r.Context())
+		s, once := h.walker.viewer(r.Context()), withOnce(r)
 		all := keysJSON{AsOf: s.asOf.UTC(), Complete: s.walks > 0 && !s.full && s.err == nil, Keys: []operator.Holding{}}
 		for i := range s.keys {
-			if l.has(&s.keys[i]) {
+			if l.has(&s.keys[i], once) {
 				all.Keys = append(all.Keys, h.json(&s.keys[i]))
 			}
 		}

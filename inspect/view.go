@@ -74,10 +74,11 @@ type here struct {
 
 func (h *handler) view(screen, title string, r *http.Request) view {
 	s := h.walker.viewer(r.Context())
-	v := view{Title: title, Backend: backendOf(h.locks), Screen: screen, AsOf: s.asOf.Format(time.TimeOnly), CanAct: h.mayAct(r), Once: s.once, CanWalkOnce: h.o.Pace >= 0}
+	once := s.once && withOnce(r)
+	v := view{Title: title, Backend: backendOf(h.locks), Screen: screen, AsOf: s.asOf.Format(time.TimeOnly), CanAct: h.mayAct(r), Once: once, CanWalkOnce: h.o.Pace >= 0}
 	for i := range s.keys {
 		for l := range v.Counts {
-			if list(l).has(&s.keys[i]) {
+			if list(l).has(&s.keys[i], once) {
 				v.Counts[l]++
 			}
 		}
@@ -109,12 +110,12 @@ func (s *snapshot) text(pace time.Duration) string {
 	return text
 }
 
-// has reports whether a list has the key.
-func (l list) has(k *operator.Key) bool {
-	if l == held {
-		return true
-	}
-	return whyStuck(k) != ""
+// withOnce reports whether a viewer asks for the keys of Once too.
+func withOnce(r *http.Request) bool { return r.FormValue("once") == "yes" }
+
+// has reports whether a list has the key for a viewer.
+func (l list) has(k *operator.Key, once bool) bool {
+	return (once || k.Kind != event.KindOnce) && (l == held || whyStuck(k) != "")
 }
 
 const (
@@ -140,13 +141,13 @@ func whyStuck(k *operator.Key) string {
 	return ""
 }
 
-// rows returns the lines of a list, for all viewers with the same choice.
-func (h *handler) rows(l list, match, order string) (rows []row, more int) {
+// rows returns the lines of a list, for all viewers with the choice of v.
+func (h *handler) rows(l list, v view) (rows []row, more int) {
 	h.walker.mu.Lock()
 	keys := slices.Clone(h.walker.shot.keys)
 	h.walker.mu.Unlock()
 	slices.SortFunc(keys, func(a, b operator.Key) int {
-		switch order {
+		switch v.Sort {
 		case "key":
 			return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Kind, b.Kind))
 		case "waiting":
@@ -156,7 +157,7 @@ func (h *handler) rows(l list, match, order string) (rows []row, more int) {
 	})
 	for i := range keys {
 		k := &keys[i]
-		if !l.has(k) || match != "" && !strings.Contains(h.o.ShowKey(k.Kind, k.Key), match) {
+		if !l.has(k, v.Once) || v.Match != "" && !strings.Contains(h.o.ShowKey(k.Kind, k.Key), v.Match) {
 			continue
 		}
 		if len(rows) == maxRows {
@@ -190,18 +191,13 @@ func (h *handler) trace(holder event.Holder) string {
 func (h *handler) screen(l list) http.HandlerFunc {
 	titles := [...]string{"Keys that are not free", "Keys that may be stuck"}
 	return func(w http.ResponseWriter, r *http.Request) {
-		if l == stuck {
-			switch r.FormValue("once") {
-			case "yes":
-				h.walker.withOnce(true)
-			case "no":
-				h.walker.withOnce(false)
-			}
+		if withOnce(r) && l == stuck {
+			h.walker.withOnce() // not with the stream, so that a page that stays open does not keep it up
 		}
 		v := h.view(l.String(), titles[l], r)
 		v.Match, v.Sort = r.FormValue("match"), r.FormValue("sort")
-		v.Rows, v.More = h.rows(l, v.Match, v.Sort)
-		v.Events = "events?" + url.Values{"screen": {l.String()}, "match": {v.Match}, "sort": {v.Sort}}.Encode()
+		v.Rows, v.More = h.rows(l, v)
+		v.Events = "events?" + url.Values{"screen": {l.String()}, "match": {v.Match}, "sort": {v.Sort}, "once": {r.FormValue("once")}}.Encode()
 		if l == held {
 			v.Here = h.here()
 		}

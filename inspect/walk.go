@@ -39,7 +39,7 @@ type walker struct {
 	mu      sync.Mutex
 	running bool
 	looked  time.Time // when a viewer was last here
-	once    time.Time // until then keys of Once are walked too
+	once    time.Time // until then keys of Once are walked too, for the viewers that ask for them
 	known   map[named]*seen
 	over    bool // the current walk has found more than maxKnown
 	shot    snapshot
@@ -61,7 +61,7 @@ type snapshot struct {
 	took  time.Duration
 	found int  // keys that the current walk has found
 	full  bool // this walk or the one before has found more than maxKnown
-	once  bool // keys of Once are included
+	once  bool // the walk includes keys of Once
 	err   error
 }
 
@@ -89,19 +89,16 @@ func (w *walker) viewer(ctx context.Context) snapshot {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.shot
+	s := w.shot
+	s.once = time.Now().Before(w.once)
+	return s
 }
 
-// withOnce includes the keys of Once for a time, or no longer.
-func (w *walker) withOnce(include bool) {
+// withOnce lets the walk include the keys of Once for a time. Only viewers that ask for them see them.
+func (w *walker) withOnce() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if include {
-		w.once = time.Now().Add(onceFor)
-		return
-	}
-	w.once = time.Time{}
-	maps.DeleteFunc(w.known, func(n named, _ *seen) bool { return n.Kind == event.KindOnce })
+	w.once = time.Now().Add(onceFor)
 }
 
 // walk reads all keys again and again, until ctx ends.
@@ -262,7 +259,7 @@ func (w *walker) publish(err error) {
 			s.keys = append(s.keys, k.Key)
 		}
 	}
-	s.asOf, s.once = time.Now(), time.Now().Before(w.once)
+	s.asOf = time.Now()
 	if err != nil {
 		s.err = err
 	} else if w.pace < 0 {

@@ -81,6 +81,31 @@ func TestViewersShareAWalk(t *testing.T) {
 	})
 }
 
+// The keys of Once are in the lists of viewers that ask for them, and in no others. A viewer that stops
+// asking takes them from no one.
+func TestOnceIsForOneViewer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := open(t, false, inspect.Options{})
+		for _, key := range []string{"payment:8", "payment:9"} {
+			le, _, err := p.locks.Claim(t.Context(), key, lockcore.Claim{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = le.Abandon(t.Context())
+		}
+		lacks(t, p.get(http.StatusOK, "/stuck"), "payment:")
+		p.get(http.StatusOK, "/stuck?once=yes")
+		time.Sleep(10 * time.Second)
+		contains(t, p.get(http.StatusOK, "/stuck?once=yes"), "payment:8", "payment:9", `Stuck <span id="count-stuck">2</span>`, "once=yes", `name="once" value="yes"`)
+		contains(t, p.get(http.StatusOK, "/api/stuck?once=yes"), "payment:8")
+		for _, target := range []string{"/", "/stuck", "/stuck?once=no", "/api/stuck", "/api/held", "/key?kind=exclusive&key=k"} {
+			lacks(t, p.get(http.StatusOK, target), "payment:", `Stuck <span id="count-stuck">2</span>`)
+		}
+		contains(t, p.get(http.StatusOK, "/stuck?once=yes"), "payment:8")
+		time.Sleep(2 * time.Minute) // otherwise a goroutine is left
+	})
+}
+
 // slow is a connection whose writes take a time.
 type slow struct {
 	net.Conn
