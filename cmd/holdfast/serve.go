@@ -24,7 +24,7 @@ func (sh *shell) serve(ctx context.Context, args []string) (int, error) {
 	f, t := sh.flags("serve", "")
 	listen := f.String("listen", "localhost:8321", "`host:port` to listen on")
 	act := f.Bool("act", false, "let everyone who reaches the page revoke, clear, wake, pause and limit keys; beyond this machine only with -behind-proxy")
-	proxy := f.Bool("behind-proxy", false, "a proxy in front authenticates users, and sets X-Forwarded-User or X-Forwarded-For, which the log has")
+	proxy := f.String("behind-proxy", "", "`name` of the page in a proxy in front, such as ops.example. The proxy authenticates users, and sets X-Forwarded-User or X-Forwarded-For, which the log has")
 	traces := f.String("trace-url", "", "`URL` of a trace, with {trace_id}")
 	if err := parse(f, args, 0); err != nil {
 		return exitFailed, err
@@ -33,14 +33,14 @@ func (sh *shell) serve(ctx context.Context, args []string) (int, error) {
 	switch {
 	case err != nil:
 		return exitFailed, fmt.Errorf("-listen is %q, must be host:port: %w", *listen, err)
-	case *act && !*proxy && !loopback(host):
-		return exitFailed, fmt.Errorf("-act with -listen %s: everyone who reaches that address could revoke holds. Put a proxy in front that authenticates users, and pass -behind-proxy", *listen)
+	case *act && *proxy == "" && !loopback(host):
+		return exitFailed, fmt.Errorf("-act with -listen %s: everyone who reaches that address could revoke holds. Put a proxy in front that authenticates users, and pass -behind-proxy NAME", *listen)
 	}
 	o := inspect.Options{TraceURL: *traces, HTTPKey: sh.httpKey, Audit: sh.audit}
 	if *act {
 		o.Allow = func(*http.Request) error { return nil }
 	}
-	if *proxy {
+	if *proxy != "" {
 		o.Actor = func(r *http.Request) string {
 			for _, name := range []string{"X-Forwarded-User", "X-Forwarded-For"} {
 				if who := r.Header.Get(name); who != "" {
@@ -63,10 +63,7 @@ func (sh *shell) serve(ctx context.Context, args []string) (int, error) {
 		if _, err := l.Inspect(ctx, kindOf(false), "holdfast"); err != nil { // a wrong address must not show with the first page
 			return exitFailed, err
 		}
-		page := inspect.New(l, o)
-		if !*proxy {
-			page = onlyHost(host, page)
-		}
+		page := onlyHost(host, *proxy, inspect.New(l, o))
 		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", *listen)
 		if err != nil {
 			return exitFailed, err
@@ -106,18 +103,19 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// onlyHost refuses requests for another host: a web page elsewhere could make its own name an address
-// of this machine, and then read the answers.
-func onlyHost(host string, next http.Handler) http.Handler {
+// onlyHost refuses requests for another host than the one that it listens on, this machine or the name in
+// the proxy: a web page elsewhere could make its own name an address of this machine, and then read the
+// answers, and act past the proxy.
+func onlyHost(host, proxy string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := r.Host
 		if h, _, err := net.SplitHostPort(r.Host); err == nil {
 			name = h
 		}
-		if name = strings.Trim(name, "[]"); !loopback(name) && !strings.EqualFold(name, host) {
+		if name = strings.Trim(name, "[]"); !loopback(name) && !strings.EqualFold(name, host) && (proxy == "" || !strings.EqualFold(name, proxy)) {
 			ip := net.ParseIP(host)
 			if any := host == "" || ip != nil && ip.IsUnspecified(); !any || net.ParseIP(name) == nil {
-				http.Error(w, fmt.Sprintf("this page is not %q: use its address, or holdfast serve -behind-proxy", name), http.StatusForbidden)
+				http.Error(w, fmt.Sprintf("this page is not %q: use its address, or holdfast serve -behind-proxy %[1]s", name), http.StatusForbidden)
 				return
 			}
 		}
