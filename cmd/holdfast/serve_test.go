@@ -213,6 +213,52 @@ func TestServeEverywhere(t *testing.T) {
 	}
 }
 
+// After Ctrl-C no request begins, and an action that is under way ends as usual.
+func TestServeFinishesActions(t *testing.T) {
+	t.Parallel()
+	s := redistest.Real(t)
+	l := locker(t, s.Client(t), "")
+	r, page := call{}.serve(t, "-redis", s.Addr(), "-act")
+	form := newBrowser(t).form(page + "pause?kind=exclusive&key=account:42")
+	form.Set("for", "1m")
+	form.Set("reason", "partner is down")
+	dial := func() (net.Conn, error) {
+		return new(net.Dialer).DialContext(t.Context(), "tcp", strings.Trim(strings.TrimPrefix(page, "http://"), "/"))
+	}
+	c, err := dial()
+	ok(t, err)
+	defer func() { _ = c.Close() }()
+	body := form.Encode()
+	_, err = fmt.Fprintf(c, "POST /pause?kind=exclusive&key=account:42 HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n", len(body))
+	ok(t, err)
+	answer := bufio.NewReader(c)
+	if line, err := answer.ReadString('\n'); err != nil || !strings.Contains(line, " 100 ") { // the handler reads the form
+		t.Fatalf("%q %v", line, err)
+	}
+	_, _ = answer.ReadString('\n')
+	ended := make(chan int, 1)
+	go func() { ended <- r.after() }()
+	missing := "the port is closed"
+	eventually(t, &missing, func() bool {
+		other, err := dial()
+		if err == nil {
+			_ = other.Close()
+		}
+		return err != nil
+	})
+	_, err = io.WriteString(c, body)
+	ok(t, err)
+	if line, err := answer.ReadString('\n'); err != nil || !strings.Contains(line, " 303 ") {
+		t.Errorf("%q %v", line, err)
+	}
+	if code, errs := <-ended, r.err.text(); code != exitOK || !strings.HasSuffix(errs, ": done\n") {
+		t.Errorf("%d %q", code, errs)
+	}
+	if h, err := l.Inspect(t.Context(), event.KindExclusive, "account:42"); err != nil || h.PauseLeft <= 0 {
+		t.Errorf("not paused: %+v %v", h, err)
+	}
+}
+
 // serve does not start with what it cannot do, or must not.
 func TestServeRefuses(t *testing.T) {
 	t.Parallel()
