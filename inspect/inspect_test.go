@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -505,6 +506,48 @@ func TestLatestAndTicket(t *testing.T) {
 	}
 	contains(t, p.get(http.StatusOK, "/key?kind=exclusive&key=k"), "not done: task 7, queue default", "no: transferred with a ticket")
 	contains(t, p.get(http.StatusOK, "/api/key?kind=exclusive&key=k"), `"latest_task": {`, `"transferred": true`)
+}
+
+// The start of a name finds the keys that begin with what is shown of them.
+func TestWhyFindsTheStart(t *testing.T) {
+	p := open(t, false, inspect.Options{ShowKey: func(_ event.Kind, key string) string { return strings.Replace(key, "secret", "k", 1) }})
+	for _, key := range []string{"secret:2", "secret:1", "other"} {
+		p.acquire(key, lockcore.Terms{})
+	}
+	contains(t, p.get(http.StatusOK, "/find?q=k:"), "Nothing has the name k:. These keys begin with it: k:1, k:2.", "Keys that begin so", `">k:2</a>`)
+	contains(t, p.get(http.StatusOK, "/api/why?q=k:"), `"similar": true`, `"key": "k:1"`)
+	contains(t, p.get(http.StatusOK, "/find?q=secret"), "Nothing is known of")
+}
+
+// A limited key that is full says so, and who waits. A key that cools and is paused says both.
+func TestWaitersAreClear(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := open(t, false, inspect.Options{})
+		for range 2 {
+			le, err := p.locks.AcquireShare(t.Context(), "acme", lockcore.Limit{N: 2}, lockcore.Terms{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer le.Release(context.WithoutCancel(t.Context())) //nolint:errcheck // it only ends the test
+		}
+		lacks(t, p.get(http.StatusOK, "/key?kind=exclusive&key=acme"), "waiting here")
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			_, err := p.locks.AcquireShare(ctx, "acme", lockcore.Limit{N: 2}, lockcore.Terms{Wait: time.Minute})
+			ended <- err
+		}()
+		time.Sleep(2 * time.Second)
+		contains(t, p.get(http.StatusOK, "/key?kind=exclusive&key=acme"), "shared (weight 2 of 2, full)", "the next call waits until a handler returns", "<dt>waiting here</dt><dd>1, the oldest for 2s: calls of the process that serves this page")
+		cancel()
+		<-ended
+		cools := p.acquire("cools", lockcore.Terms{MinHold: time.Hour})
+		if err := errors.Join(cools.Release(t.Context()), p.locks.Pause(t.Context(), "cools", time.Minute, "partner is down")); err != nil {
+			t.Fatal(err)
+		}
+		contains(t, p.get(http.StatusOK, "/key?kind=exclusive&key=cools"), "cools is cooling: it is free in ", "cools is paused: no call begins for 1m0s (partner is down")
+		time.Sleep(2 * time.Minute) // otherwise a goroutine is left
+	})
 }
 
 // The lists as JSON have the fields of the command.

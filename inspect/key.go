@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -27,6 +28,11 @@ type link struct{ Verb, Label string }
 func (h *handler) detail(k *operator.Key) *detail {
 	d := &detail{Row: h.row(k), Facts: h.shown(k).Facts(), Says: h.shown(k).Explain()}
 	d.Facts = slices.DeleteFunc(d.Facts, func(f operator.Fact) bool { return f.Name == "key" })
+	for _, here := range h.locks.Here() {
+		if here.Kind == k.Kind && here.Key == k.Key && here.Waiting > 0 {
+			d.Facts = append(d.Facts, operator.Fact{Name: "waiting here", Value: fmt.Sprintf("%d, the oldest for %s: calls of the process that serves this page", here.Waiting, operator.Age(here.OldestWait))})
+		}
+	}
 	if k.Record != nil && h.o.Record != nil {
 		if c, err := idempotency.Decode(k.Record.Data); err == nil {
 			d.Record = h.o.Record(k.Key, c)
@@ -73,9 +79,10 @@ func (h *handler) find(w http.ResponseWriter, r *http.Request) {
 			v.Problem, status = operator.OneLine(err.Error()), statusOf(err)
 		} else {
 			v.Why = &e
-			for i := range e.Keys {
+			for i := range e.Keys[:min(len(e.Keys), maxRows)] {
 				v.Rows = append(v.Rows, h.row(&e.Keys[i]))
 			}
+			v.More = len(e.Keys) - len(v.Rows)
 		}
 	}
 	h.render(w, status, v)
@@ -90,9 +97,9 @@ func (h *handler) subject(q url.Values) (string, error) {
 }
 
 func (h *handler) why(r *http.Request, subject string) (operator.Explanation, error) {
-	e, err := operator.Why(r.Context(), h.locks, subject, h.o.Tasks, func(task string) (keys []operator.Key) {
+	e, err := operator.Why(r.Context(), h.locks, subject, h.o.Tasks, func(match func(*operator.Key) bool) (keys []operator.Key) {
 		for _, k := range h.walker.viewer(r.Context()).keys {
-			if k.HasTask(task) {
+			if match(h.shown(&k)) {
 				keys = append(keys, k)
 			}
 		}

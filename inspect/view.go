@@ -75,7 +75,7 @@ type here struct {
 func (h *handler) view(screen, title string, r *http.Request) view {
 	s := h.walker.viewer(r.Context())
 	once := s.once && withOnce(r)
-	v := view{Title: title, Backend: backendOf(h.locks), Screen: screen, AsOf: s.asOf.Format(time.TimeOnly), CanAct: h.mayAct(r), Once: once, CanWalkOnce: h.o.Pace >= 0}
+	v := view{Title: title, Backend: operator.Where(h.locks), Screen: screen, AsOf: s.asOf.Format(time.TimeOnly), CanAct: h.mayAct(r), Once: once, CanWalkOnce: h.o.Pace >= 0}
 	for i := range s.keys {
 		for l := range v.Counts {
 			if list(l).has(&s.keys[i], once) {
@@ -88,11 +88,6 @@ func (h *handler) view(screen, title string, r *http.Request) view {
 		v.Problem = operator.OneLine(s.err.Error())
 	}
 	return v
-}
-
-func backendOf(l *lockcore.Locker) string {
-	name, _, _ := strings.Cut(strings.TrimPrefix(l.String(), "holdfast on "), ", Locker ")
-	return name
 }
 
 // text describes the walk.

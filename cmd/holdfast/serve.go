@@ -178,21 +178,23 @@ func (sh *shell) why(ctx context.Context, args []string) (int, error) {
 	defer closeTasks()
 	return sh.with(t, func(l *lockcore.Locker) (int, error) {
 		var walkErr error
-		e, err := operator.Why(ctx, l, subject, find, func(task string) (keys []operator.Key) {
-			keys, walkErr = operator.HeldBy(ctx, l, task)
+		e, err := operator.Why(ctx, l, subject, find, func(match func(*operator.Key) bool) (keys []operator.Key) {
+			keys, walkErr = operator.Matching(ctx, l, match)
 			return keys
 		})
 		if err = errtext.Join(err, walkErr); err != nil {
 			return exitFailed, err
 		}
 		code := exitOK
-		if len(e.Tasks)+len(e.Keys) == 0 {
+		if len(e.Tasks)+len(e.Keys) == 0 || e.Similar {
 			code = exitProblem
 		}
 		if *asJSON {
 			return code, sh.print(e.JSON())
 		}
-		fmt.Fprintln(sh.out, e.Answer)
+		if fmt.Fprintln(sh.out, e.Answer); e.Similar {
+			return code, nil
+		}
 		for i := range e.Keys {
 			fmt.Fprintln(sh.out)
 			if err := describe(sh.out, e.Keys[i]); err != nil {

@@ -422,6 +422,10 @@ func TestWhy(t *testing.T) {
 			t.Errorf("%s: %d %q %q", args, code, out, errs)
 		}
 	}
+	code, out, errs := call{env: env}.run(t, "why", "payment:")
+	if code != exitProblem || errs != "" || !strings.HasPrefix(out, "Nothing has the name payment:. These keys begin with it: payment:5, payment:6, ") {
+		t.Errorf("%d %q %q", code, out, errs)
+	}
 	for args, want := range map[string]string{"-scope alice k": "-scope and -path go together", "-path /charges k": "-scope and -path go together", "": "is missing"} {
 		if code, out, errs := (call{env: env}).run(t, append([]string{"why"}, strings.Fields(args)...)...); code != exitFailed || out != "" || !strings.Contains(errs, want) {
 			t.Errorf("%s: %d %q %q", args, code, out, errs)

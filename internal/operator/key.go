@@ -190,8 +190,17 @@ func (k *Key) weightText() string {
 		return fmt.Sprintf("weight %d", k.Weights)
 	case limit == lockcore.Unlimited:
 		return fmt.Sprintf("weight %d, no limit", k.Weights)
+	case k.full():
+		return fmt.Sprintf("weight %d of %d, full", k.Weights, limit)
 	}
 	return fmt.Sprintf("weight %d of %d", k.Weights, limit)
+}
+
+// full reports whether the weights of a shared key reach the limit of each share.
+func (k *Key) full() bool {
+	return len(k.Shares) > 0 && !slices.ContainsFunc(k.Shares, func(s lockcore.Share) bool {
+		return s.Limit.N == lockcore.Unlimited || k.Weights < s.Limit.N
+	})
 }
 
 // StateText returns the state of a key in words.

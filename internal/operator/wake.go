@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"strings"
 
 	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/access"
@@ -19,6 +20,20 @@ func Wake(ctx context.Context, l *lockcore.Locker, kind event.Kind, key string) 
 		return 0, errtext.Wrap(lockcore.ErrUnavailable, err)
 	}
 	return received, nil
+}
+
+// Where returns what l uses: the kind of server, its address if that is known, and how the names of its keys
+// begin there.
+func Where(l *lockcore.Locker) string {
+	b := access.Of(l).Backend
+	text := b.Name()
+	if at, ok := b.(interface{ Address() string }); ok {
+		text += " " + at.Address()
+	}
+	if names, ok := strings.CutSuffix(StoredName(l, event.KindExclusive, "k"), ":x:{k}"); ok {
+		text += ", keys " + names + ":*"
+	}
+	return text
 }
 
 // StoredName returns the name of the data of a key in Redis, which an error may have.

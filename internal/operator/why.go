@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +37,7 @@ type Explanation struct {
 	Searched bool      `json:"tasks_searched"` // the queues were asked for them
 	Keys     []Key     `json:"-"`              // that it waits for, or has
 	Holds    bool      `json:"holds"`          // the task has the keys
+	Similar  bool      `json:"similar"`        // nothing has this name; the keys begin with it
 	Answer   string    `json:"answer"`
 }
 
@@ -43,8 +45,9 @@ type Explanation struct {
 var ErrNotSearched = errors.New("operator: the queues may not be read")
 
 // Why explains why a task or the calls of a key wait. tasks finds the tasks with an ID in all queues; nil:
-// there are none. holds finds the keys that a task has. A subject that is neither is explained too.
-func Why(ctx context.Context, l *lockcore.Locker, subject string, tasks func(context.Context, string) ([]Task, error), holds func(task string) []Key) (Explanation, error) {
+// there are none. list finds the keys that are not free and match. A subject that is neither is explained
+// too, with the keys that begin with it.
+func Why(ctx context.Context, l *lockcore.Locker, subject string, tasks func(context.Context, string) ([]Task, error), list func(match func(*Key) bool) []Key) (Explanation, error) {
 	e := Explanation{AsOf: time.Now().UTC(), Subject: subject, Tasks: []Task{}}
 	if tasks != nil {
 		found, err := tasks(ctx, subject)
@@ -56,7 +59,7 @@ func Why(ctx context.Context, l *lockcore.Locker, subject string, tasks func(con
 	var names []string // of keys
 	for _, t := range e.Tasks {
 		if t.State == "active" {
-			if e.Keys = holds(subject); len(e.Keys) > 0 {
+			if e.Keys = list(func(k *Key) bool { return k.HasTask(subject) }); len(e.Keys) > 0 {
 				e.Holds = true
 				e.Answer = e.Text()
 				return e, nil
@@ -85,6 +88,11 @@ func Why(ctx context.Context, l *lockcore.Locker, subject string, tasks func(con
 				e.Keys = append(e.Keys, k)
 			}
 		}
+	}
+	if subject != "" && len(e.Tasks)+len(e.Keys) == 0 {
+		e.Keys = list(func(k *Key) bool { return strings.HasPrefix(k.Key, subject) })
+		e.Similar = len(e.Keys) > 0
+		slices.SortFunc(e.Keys, func(a, b Key) int { return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Kind, b.Kind)) })
 	}
 	e.Answer = e.Text()
 	return e, nil
@@ -120,13 +128,13 @@ func KeysIn(text string) (keys []string) {
 	return keys
 }
 
-// HeldBy returns the keys whose holder has a task with this ID.
-func HeldBy(ctx context.Context, l *lockcore.Locker, task string) (keys []Key, err error) {
+// Matching returns the keys that are not free and match.
+func Matching(ctx context.Context, l *lockcore.Locker, match func(*Key) bool) (keys []Key, err error) {
 	for e, err := range doctor.List(ctx, l, doctor.ListOptions{}) {
 		if err != nil {
 			return keys, err
 		}
-		if k := (Key{Entry: e}); k.HasTask(task) && !slices.ContainsFunc(keys, func(o Key) bool { return o.Kind == k.Kind && o.Key == k.Key }) {
+		if k := (Key{Entry: e}); match(&k) && !slices.ContainsFunc(keys, func(o Key) bool { return o.Kind == k.Kind && o.Key == k.Key }) {
 			keys = append(keys, k)
 		}
 	}
@@ -155,6 +163,16 @@ func (e *Explanation) Text() string {
 	for _, t := range e.Tasks {
 		says = append(says, t.text(e))
 	}
+	if e.Similar {
+		names := []string{}
+		for i := range e.Keys[:min(len(e.Keys), maxSimilar)] {
+			names = append(names, OneLine(e.Keys[i].Key))
+		}
+		if more := len(e.Keys) - maxSimilar; more > 0 {
+			names = append(names, fmt.Sprintf("and %d more", more))
+		}
+		return fmt.Sprintf("Nothing has the name %s. These keys begin with it: %s.", OneLine(e.Subject), strings.Join(names, ", "))
+	}
 	for i := range e.Keys {
 		says = append(says, e.Keys[i].Explain())
 	}
@@ -166,10 +184,12 @@ func (e *Explanation) Text() string {
 		}
 		says = append(says, "Nothing is known of "+OneLine(e.Subject)+": "+noTask+", and no call holds such a key or waits for it. Is it the whole name, and the right prefix and server?")
 	case len(e.Keys) == 0 && e.waits():
-		says = append(says, "Its last error names no key, or that key is free now.")
+		says = append(says, "Its last error names no key, or that key is free now. If you know its key, ask for that by name. holdfast ls shows for which keys calls wait.")
 	}
 	return strings.Join(says, " ")
 }
+
+const maxSimilar = 20 // names in an answer
 
 // waits reports whether one of the tasks waits for a key, as far as its queue knows.
 func (e *Explanation) waits() bool {
@@ -197,7 +217,7 @@ func (t *Task) text(e *Explanation) string {
 		case e.Holds:
 			return in + "runs, and has its key."
 		}
-		return in + "is in a worker. No key of it was found: it needs none, or waits for one there."
+		return in + "is in a worker. No key of it was found: it needs none, or waits for one there, and only its program knows for which."
 	case "pending":
 		return in + "waits for a worker."
 	case "scheduled":
@@ -244,7 +264,10 @@ func (k *Key) Explain() string {
 		case k.Revoked:
 			say("It was revoked, and its handler has not returned. The key is free when it has, or in %s: if it ignores its ctx, end its process before that, or the next call begins next to it.", left)
 		case k.State == lockcore.StateShared:
-			say("Weight is free when a handler returns; the last lease ends in %s unless it is renewed.", left)
+			if k.full() {
+				say("So the next call waits until a handler returns.")
+			}
+			say("Its last lease ends in %s unless it is renewed.", left)
 		case k.Transferred:
 			say("Its hold is on its way to another process with a ticket: it is free when that one has adopted it and its work is done, or in %s if none adopts it.", left)
 		case k.Fixed:
@@ -257,8 +280,8 @@ func (k *Key) Explain() string {
 	case lockcore.StateReserved:
 		say("%s is reserved for the next process for %s.", key, left)
 	case lockcore.StateCooling:
-		if k.PauseLeft <= 0 {
-			say("%s is free in %s, at the end of its MinHold.", key, left)
+		if k.Remaining > k.PauseLeft { // otherwise only the pause counts
+			say("%s is cooling: it is free in %s, at the end of its MinHold.", key, left)
 		}
 	case lockcore.StateDone:
 		say("%s is %s. Calls get its record for another %s.", key, k.StateText(), Age(k.KeepLeft))
@@ -291,7 +314,7 @@ func (k *Key) Explain() string {
 		if k.State == lockcore.StateFree {
 			wake = " Nothing runs, so wake one: " + k.command("wake") + "."
 		}
-		say("Parked tasks: %d, the oldest for %s.%s", k.Parked, Age(k.ParkedFor), wake)
+		say("Parked tasks: %d, the oldest (%s) for %s.%s", k.Parked, ParkedTaskOf(k.OldestParked), Age(k.ParkedFor), wake)
 	}
 	return strings.Join(says, " ")
 }

@@ -14,6 +14,7 @@ package redis
 import (
 	"cmp"
 	"context"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -74,6 +75,19 @@ func (b *Backend) Key(kind backend.Kind, name string) backend.Key {
 
 // Name returns "redis".
 func (b *Backend) Name() string { return "redis" }
+
+// Address returns where the client connects to, or "" if the client does not show it.
+func (b *Backend) Address() string {
+	switch c := b.send.Renews.(type) {
+	case *redis.ClusterClient:
+		return strings.Join(c.Options().Addrs, ",")
+	case *redis.Client:
+		if b.send.Own { // a failover client does not show its server
+			return c.Options().Addr
+		}
+	}
+	return ""
+}
 
 // Route returns the addresses of the primaries that store the keys of a cluster.
 func (b *Backend) Route(ctx context.Context, keys []*backend.Key) []string {
