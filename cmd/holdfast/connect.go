@@ -61,6 +61,11 @@ func (sh *shell) flagSet(command, args string) *flag.FlagSet {
 			fmt.Fprintf(sh.err, "for example: holdfast %s %s\n", command, example)
 		}
 		f.PrintDefaults()
+		problem := problems[command]
+		if problem != "" {
+			problem = "  1  " + problem + "\n"
+		}
+		fmt.Fprintf(sh.err, ends, problem)
 	}
 	return f
 }

@@ -16,7 +16,7 @@
 //	holdfast key     -scope alice -path /charges "$IDEMPOTENCY_KEY"
 //	holdfast version
 //
-// User and password come from the environment, see holdfast help. The command uses Redis like a
+// User and password come from the environment, see holdfast ls -h. The command uses Redis like a
 // Locker and needs the same rights; ls, why and serve also need SCAN and, to detect a failover, INFO.
 // docs/operate.md has guides, and the fields of -json.
 package main
@@ -37,7 +37,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/operator"
 )
 
-// The exit codes, see usage.
+// The exit codes, see ends.
 const (
 	exitOK      = 0
 	exitProblem = 1
@@ -72,44 +72,52 @@ func (silent) Printf(context.Context, string, ...any) {}
 
 const usage = `holdfast shows and changes the keys of holdfast in Redis.
 
-  holdfast doctor  [flags]                      check Redis: findings, consequences, remedies
-  holdfast ls      [flags] [-match PATTERN]     list the keys that are not free
-  holdfast show    [flags] [-result] KEY        show the key of that name, of both kinds
-  holdfast why     [flags] TASK-ID | KEY        say why a task or the calls of a key wait, and what ends that;
-                                                -scope SCOPE -path PATH IDEMPOTENCY-KEY for an HTTP request
-  holdfast watch   [flags] [-once] KEY          look each second, and print changes, until Ctrl-C
-  holdfast serve   [flags] [-act]               serve the keys as a web page, http://localhost:8321/
-  holdfast revoke  [flags] [-once] [-yes] KEY   revoke the lease of a held key
-  holdfast clear   [flags] -once [-yes] KEY     clear a done, abandoned or cooling key, so that it runs again;
-                                                -exclusive frees a cooling key of Exclusive
-  holdfast clear   [flags] -force [-once] KEY   end the lease of a holder that has died
-  holdfast pause   [flags] [-for 10m] KEY       let no call of a key begin, except of Once (default 10m);
-                                                -end ends the pause
-  holdfast limit   [flags] [-n 5] [-rate 2/1s] [-for 1h] KEY
-                                                -n or -rate or both: bound the calls of Limited, Shared and Throttled
-                                                (default 1h); -end ends that; not with -quorum
-  holdfast wake    [flags] [-once] KEY          ask a worker process to wake the first parked task of a key
-  holdfast key     -scope SCOPE -path PATH IDEMPOTENCY-KEY
-                                                compute the key of an HTTP request under httpmw.Idempotent
-  holdfast version                              print the version
+Look:
+  holdfast ls           list the keys that are not free
+  holdfast show KEY     show who has a key, and all that is known of it
+  holdfast why TASK-ID  say why a task or the calls of a key wait, and what ends that
+  holdfast watch KEY    look each second, and print changes
+  holdfast serve        serve all that as a web page, http://localhost:8321/
 
-holdfast COMMAND -h lists the flags. All commands but serve have -json. Exit codes:
+Act:
+  holdfast revoke KEY   ask the handler that has a key to stop
+  holdfast clear KEY    let a done or abandoned key run again; with -force: end the lease of a holder that has died
+  holdfast pause KEY    let no call of a key begin for a time
+  holdfast limit KEY    bound the calls of a key for a time
+  holdfast wake KEY     wake the first parked task of a key
+
+Other:
+  holdfast doctor       check Redis: findings, consequences, remedies
+  holdfast key ID       compute the key of an HTTP request
+  holdfast version      print the version
+
+holdfast COMMAND -h shows an example, the flags, the exit codes and the environment.
+`
+
+// ends is the end of the help of a command.
+const ends = `Exit codes:
   0  done
-  1  doctor: there are problems · show: the key is free · revoke: the key is not held, or has changed since it was shown
-     ls: -timeout or a signal ended the list early; the keys found so far were printed
-     clear: the key is free, held, or has changed since it was shown; -force: it is not held, or its holder lives
-     pause -end: the key is not paused · limit -end: the key is not restricted
-     why: no task has that ID, and nothing is known of such a key
-     wake: the key has no parked tasks, or no process received the request
-  2  bad arguments, not confirmed, no reply, or refused by Redis
-
+%s  2  bad arguments, not confirmed, no reply, or refused by Redis
 From the environment:
   HOLDFAST_REDIS              address or URL, if -redis is not given; default: REDIS_ADDR
-                              with -quorum: 3, 5 or 7 of them with commas; in a URL %2C is a comma
+                              with -quorum: 3, 5 or 7 of them with commas; in a URL %%2C is a comma
   HOLDFAST_REDIS_USER, HOLDFAST_REDIS_PASSWORD
   HOLDFAST_SENTINEL_USER, HOLDFAST_SENTINEL_PASSWORD
   HOLDFAST_HTTP_SECRET        for key, why and serve: httpmw's IdempotentOptions.Secret, if -secret-file is not given
 `
+
+// problems say when a command ends with exitProblem.
+var problems = map[string]string{
+	"doctor": "there are problems",
+	"ls":     "-timeout or a signal ended the list early; the keys found so far were printed",
+	"show":   "the key is free",
+	"why":    "no task has that ID, and nothing is known of such a key",
+	"revoke": "the key is not held, or has changed since it was shown",
+	"clear":  "the key is free, held, or has changed since it was shown; -force: it is not held, or its holder lives",
+	"pause":  "-end: the key is not paused",
+	"limit":  "-end: the key is not restricted",
+	"wake":   "the key has no parked tasks, or no process received the request",
+}
 
 // run executes the command and returns its exit code.
 func (sh *shell) run(ctx context.Context, args []string) int {
@@ -123,6 +131,9 @@ func (sh *shell) run(ctx context.Context, args []string) int {
 	}
 	switch args[0] {
 	case "help", "-h", "-help", "--help":
+		if len(args) > 1 {
+			return sh.run(ctx, []string{args[1], "-h"})
+		}
 		fmt.Fprint(sh.out, usage)
 		return exitOK
 	}
