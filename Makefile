@@ -37,7 +37,7 @@ full: ## all tests of the library with the race detector, on real servers too; n
 # Both ends of the range of versions are tested: go.mod has the oldest, which is what users are raised to.
 .PHONY: servers
 servers: ## the tests on real servers once more: with the fewest rights, on the redis-server named by REDIS_SERVER
-	HOLDFAST_TEST_ACL=1 HOLDFAST_TEST_REAL_ONLY=1 $(FULL) $(FEWER_GC) $(GOTEST) -count=1 -parallel 8 ./lockcore ./internal/backend/... ./doctor ./locktest ./fence ./cmd/holdfast ./middleware/asynqmw ./middleware/cronmw
+	HOLDFAST_TEST_ACL=1 HOLDFAST_TEST_REAL_ONLY=1 $(FULL) $(FEWER_GC) $(GOTEST) -count=1 -parallel 8 ./lockcore ./internal/backend/... ./doctor ./locktest ./fence ./internal/cli ./middleware/asynqmw ./middleware/cronmw
 	$(FULL) $(GOTEST) -count=1 -parallel 8 -run Rights ./internal/security
 
 .PHONY: newer-postgres

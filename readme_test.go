@@ -41,7 +41,7 @@ func TestReadmeCode(t *testing.T) {
 
 // The README shows the columns that holdfast ls prints.
 func TestReadmeList(t *testing.T) {
-	head, _, _ := strings.Cut(text(t, "cmd/holdfast/testdata/ls.txt"), "\n") // which a test compares with the command
+	head, _, _ := strings.Cut(text(t, "internal/cli/testdata/ls.txt"), "\n") // which a test compares with the command
 	if !strings.Contains(squeeze(text(t, "README.md")), "$ holdfast ls "+squeeze(head)+" exclusive held ") {
 		t.Errorf("the README does not show the columns %s", head)
 	}

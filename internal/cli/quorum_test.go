@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"context"
@@ -182,7 +182,7 @@ func TestQuorumWrong(t *testing.T) {
 		{env("a:1,b:2,c:3,d:4"), "show -quorum k", "HOLDFAST_REDIS has 4 addresses, must have 3, 5 or 7"},
 		{call{}, "ls -quorum -cluster -redis a:1,b:2,c:3", "goes without -cluster"},
 		{call{}, "doctor -quorum -sentinel a:1 -master m", "goes without -cluster, -sentinel"},
-		{call{}, "doctor -quorum -replica-acks 1 -redis a:1,b:2,c:3", "-replica-acks and -quorum exclude"},
+		{call{}, "doctor -quorum -replica-acks 1 -redis a:1,b:2,c:3", "-replica-acks is for one Redis"},
 		{call{}, "wake -quorum -redis a:1,b:2,c:3 k", "no tasks are parked"},
 		{call{}, "ls -quorum -redis a:1,b,c:3", `"b" has no port`},
 		{call{}, "ls -redis a:1,b:2,c:3", "need -cluster or -quorum"},

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"bytes"
@@ -30,7 +30,7 @@ const asCommand = "HOLDFAST_TEST_COMMAND"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
-		main()
+		Main(nil)
 	}
 	redis.SetLogger(silent{}) // these tests use wrong addresses, and go-redis would log them
 	goleak.VerifyTestMain(m, redistest.PoolProbes())

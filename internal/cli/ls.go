@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"bufio"
@@ -78,7 +78,7 @@ func (sh *shell) ls(ctx context.Context, args []string) (int, error) {
 		case cut:
 			fmt.Fprintf(sh.err, "there are more than %d: see -match and -max\n", *most)
 		case p.found() == 0:
-			fmt.Fprintln(sh.err, "no keys: no key is held or stored under this prefix, pattern and kind (-prefix, -match, -once, -exclusive)")
+			fmt.Fprintln(sh.err, "no keys: no key is held or stored under this prefix, pattern and kind (-prefix, -schema, -match, -once, -exclusive)")
 		}
 		return exitOK, nil
 	})

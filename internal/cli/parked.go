@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"context"
@@ -74,5 +74,5 @@ func elsewhereParked(ctx context.Context, l *lockcore.Locker, once bool, key str
 		}
 		return fmt.Sprintf("the key of %s with that name has %d: try %s", k.Kind, k.Parked, try)
 	}
-	return "is that the right key, prefix (-prefix) and kind (-once)?"
+	return "is that the right key, prefix (-prefix, -schema) and kind (-once)?"
 }

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"cmp"
@@ -27,6 +27,14 @@ func (t *target) explain(err error) error {
 		return err
 	}
 	text := err.Error()
+	if t.from == fromPostgres || t.from == fromEnvironment {
+		for _, h := range postgresHints(t.from) {
+			if strings.Contains(text, h.part) {
+				return hintedError{err, h.say}
+			}
+		}
+		return err
+	}
 	hints := tlsHints
 	if strings.Contains(text, "all sentinels") { // no Sentinel has named a primary
 		hints = slices.Concat(hints, sentinelHints)
@@ -102,5 +110,21 @@ func (t *target) redisHints() []hint {
 		{"EOF", hangsUp},
 		{"connection reset", hangsUp},
 		{"broken pipe", hangsUp},
+	}
+}
+
+// postgresHints returns hints for errors of a connection to PostgreSQL. Those of a statement say
+// themselves what to do.
+func postgresHints(from string) []hint {
+	login := "The user or the password is wrong: see " + from + ", PGPASSWORD and PGPASSFILE."
+	refused := "No server listens there: is " + from + " right, and is PostgreSQL running?"
+	return []hint{
+		{"SQLSTATE 28", login},
+		{"SQLSTATE 3D000", "The server has no such database: is " + from + " right?"},
+		{"connection refused", refused},
+		{"no such file or directory", refused}, // a socket
+		{"no such host", "The name cannot be resolved: is " + from + " right?"},
+		{" timeout", "No reply in time: is " + from + " right?"},
+		{"deadline exceeded", "No reply in time: is " + from + " right?"},
 	}
 }

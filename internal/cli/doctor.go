@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// doctor prints the findings of doctor.Check or doctor.CheckQuorum.
+// doctor prints the findings of doctor.Check, doctor.CheckQuorum or postgres.Check.
 func (sh *shell) doctor(ctx context.Context, args []string) (int, error) {
 	f, t := sh.flags("doctor", "")
 	lease := durationFlag(f, "lease", 30*time.Second, "Terms.Lease of the program, a `duration`; latency is compared with it")
@@ -25,12 +25,12 @@ func (sh *shell) doctor(ctx context.Context, args []string) (int, error) {
 	switch {
 	case *lease < time.Second || *lease > time.Hour:
 		return exitFailed, fmt.Errorf("-lease is %v, must be between 1s and 1h", *lease)
-	case *acks > 0 && t.quorum:
-		return exitFailed, errors.New("-replica-acks and -quorum exclude each other")
+	case *acks > 0 && (t.quorum || sh.dsn(t) != ""):
+		return exitFailed, errors.New("-replica-acks is for one Redis, without -quorum and -postgres")
 	case *acks < 0:
 		return exitFailed, fmt.Errorf("-replica-acks is %d, must be 0 or more", *acks)
 	}
-	findings, err := t.check(ctx, sh.getenv, lockcore.Options{
+	findings, err := sh.check(ctx, t, lockcore.Options{
 		Prefix: t.prefix, Terms: lockcore.Terms{Lease: *lease}, ReplicaAcks: lockcore.ReplicaAcks{N: *acks},
 	})
 	if err != nil {
@@ -49,16 +49,28 @@ func (sh *shell) doctor(ctx context.Context, args []string) (int, error) {
 	return exitOK, err
 }
 
-func (t *target) check(ctx context.Context, getenv func(string) string, o lockcore.Options) ([]doctor.Finding, error) {
+func (sh *shell) check(ctx context.Context, t *target, o lockcore.Options) ([]doctor.Finding, error) {
+	if sh.dsn(t) != "" {
+		d, err := sh.database(t, o.Terms)
+		if err != nil {
+			return nil, err
+		}
+		defer d.Close()
+		defer func() { _ = d.Locks.Close(ctx) }()
+		return d.Check(ctx)
+	}
+	if t.schema != "" {
+		return nil, errSchema
+	}
 	if t.quorum {
-		masters, closeClients, err := t.masters(getenv)
+		masters, closeClients, err := t.masters(sh.getenv)
 		defer closeClients()
 		if err != nil {
 			return nil, err
 		}
 		return doctor.CheckQuorum(ctx, masters, o)
 	}
-	rdb, err := t.client(getenv)
+	rdb, err := t.client(sh.getenv)
 	if err != nil {
 		return nil, err
 	}

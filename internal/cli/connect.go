@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"context"
@@ -20,16 +20,17 @@ import (
 
 const defaultAddr = "localhost:6379"
 
-// target selects a Redis and the keys on it.
+// target selects a server and the keys on it.
 type target struct {
 	redis, sentinel, master, prefix string
 	tls, cert, key                  string // files
 	cluster, quorum                 bool
+	postgres, schema                string
 
 	from, login string // the sources of the address, and of user and password; for hints
 }
 
-// flags returns the flags that all commands with a Redis share.
+// flags returns the flags that all commands with a server share.
 func (sh *shell) flags(command, args string) (*flag.FlagSet, *target) {
 	f, t := sh.flagSet(command, args), new(target)
 	f.StringVar(&t.redis, "redis", "", "host:port, redis:// or rediss:// `address`; several with commas for -cluster and -quorum (default HOLDFAST_REDIS, else REDIS_ADDR, else "+defaultAddr+")")
@@ -41,6 +42,8 @@ func (sh *shell) flags(command, args string) (*flag.FlagSet, *target) {
 	f.StringVar(&t.cert, "cert", "", "use TLS, with the client certificate in this `file` (needs -key)")
 	f.StringVar(&t.key, "key", "", "`file` with the private key of -cert")
 	f.StringVar(&t.prefix, "prefix", "", "Options.Prefix of the program (default \"holdfast\")")
+	f.StringVar(&t.postgres, "postgres", "", "`DSN` of a database of PostgreSQL, instead of -redis (default HOLDFAST_POSTGRES)")
+	f.StringVar(&t.schema, "schema", "", "with -postgres: Options.Schema of the program (default: the search path)")
 	return f, t
 }
 
@@ -233,10 +236,46 @@ func (t *target) secure(o *redis.Options) error {
 	return nil
 }
 
+// The sources of a connection string.
+const (
+	fromPostgres    = "-postgres"
+	fromEnvironment = "HOLDFAST_POSTGRES"
+)
+
+var errSchema = errors.New("-schema needs -postgres")
+
+// dsn returns the connection string of the database of PostgreSQL, or "" if the target is a Redis.
+func (sh *shell) dsn(t *target) string {
+	if t.postgres == "" && t.redis == "" && t.sentinel == "" {
+		return sh.getenv(fromEnvironment)
+	}
+	return t.postgres
+}
+
+// database opens the database of a target.
+func (sh *shell) database(t *target, terms lockcore.Terms) (Database, error) {
+	switch {
+	case *t != target{postgres: t.postgres, schema: t.schema}:
+		return Database{}, errors.New("-postgres (or HOLDFAST_POSTGRES) goes with -schema, and without the flags for Redis")
+	case strings.Contains(strings.ReplaceAll(t.postgres, " ", ""), "password=") || noPassword(t.postgres) != nil:
+		return Database{}, errors.New("other users of the machine can read a password in the arguments: set PGPASSWORD, or set HOLDFAST_POSTGRES to the DSN")
+	case sh.postgres == nil:
+		return Database{}, errors.New("this program has no driver for PostgreSQL: go install github.com/holdfast-go/holdfast/postgres/cmd/holdfast@latest")
+	}
+	if t.from = fromPostgres; t.postgres == "" {
+		t.from = fromEnvironment
+	}
+	d, err := sh.postgres(sh.dsn(t), t.schema, terms)
+	if err != nil {
+		return d, fmt.Errorf("%s: %w", t.from, err)
+	}
+	return d, nil
+}
+
 // with calls do with a Locker on the target. The Locker holds nothing. An error has a hint if one
 // applies.
 func (sh *shell) with(t *target, do func(*lockcore.Locker) (int, error)) (code int, err error) {
-	l, closeClients, err := t.locker(sh.getenv)
+	l, closeClients, err := sh.locker(t)
 	defer closeClients()
 	if err != nil {
 		return exitFailed, t.explain(err)
@@ -251,17 +290,27 @@ func (sh *shell) with(t *target, do func(*lockcore.Locker) (int, error)) (code i
 }
 
 // locker returns a Locker. The caller closes the clients after it, also after an error.
-func (t *target) locker(getenv func(string) string) (l *lockcore.Locker, closeClients func(), err error) {
+func (sh *shell) locker(t *target) (l *lockcore.Locker, closeClients func(), err error) {
+	if sh.dsn(t) != "" {
+		d, err := sh.database(t, lockcore.Terms{})
+		if err != nil {
+			return nil, func() {}, err
+		}
+		return d.Locks, d.Close, nil
+	}
+	if t.schema != "" {
+		return nil, func() {}, errSchema
+	}
 	o := lockcore.Options{Prefix: t.prefix}
 	if t.quorum {
-		masters, closeClients, err := t.masters(getenv)
+		masters, closeClients, err := t.masters(sh.getenv)
 		if err != nil {
 			return nil, closeClients, err
 		}
 		l, err := lockcore.NewQuorum(masters, o)
 		return l, closeClients, err
 	}
-	rdb, err := t.client(getenv)
+	rdb, err := t.client(sh.getenv)
 	if err != nil {
 		return nil, func() {}, err
 	}

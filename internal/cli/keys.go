@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"bufio"
@@ -58,7 +58,7 @@ func (sh *shell) show(ctx context.Context, args []string) (int, error) {
 	}
 	return sh.with(t, func(l *lockcore.Locker) (int, error) {
 		var known []operator.Key
-		code, hint := exitProblem, "; is that the right key and prefix (-prefix)? holdfast ls lists the keys"
+		code, hint := exitProblem, "; is that the right key and prefix (-prefix, -schema)? holdfast ls lists the keys"
 		for _, kind := range kinds {
 			k, err := operator.Inspect(ctx, l, kind, f.Arg(0), *data)
 			if err != nil {
@@ -158,7 +158,7 @@ func (sh *shell) elsewhere(ctx context.Context, l *lockcore.Locker, once bool, k
 	if k, err := operator.Inspect(ctx, l, kindOf(!once), key, false); err == nil && k.State != lockcore.StateFree {
 		return fmt.Sprintf("the key of %s with that name is %s: try %s", k.Kind, k.StateText(), say)
 	}
-	return "is that the right key, prefix (-prefix) and kind (-once)?"
+	return "is that the right key, prefix (-prefix, -schema) and kind (-once)?"
 }
 
 // confirm reads a yes from the terminal. The question is printed on stderr, so that stdout has only

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"context"
@@ -53,7 +53,7 @@ func (sh *shell) serve(ctx context.Context, args []string) (int, error) {
 	if err := o.Validate(); err != nil {
 		return exitFailed, err
 	}
-	tasks, closeTasks, err := t.tasks(sh.getenv)
+	tasks, closeTasks, err := sh.tasks(t)
 	if err != nil {
 		return exitFailed, t.explain(err)
 	}
@@ -132,12 +132,13 @@ func (sh *shell) httpKey(scope, method, path, key string) (string, error) {
 	return o.KeyOf(scope, method, path, key)
 }
 
-// tasks returns a function that finds asynq tasks in the same Redis, or nil on a majority of servers.
-func (t *target) tasks(getenv func(string) string) (find func(context.Context, string) ([]operator.Task, error), closeClient func(), err error) {
-	if t.quorum {
+// tasks returns a function that finds asynq tasks in the same Redis, or nil on a majority of servers or
+// in a database.
+func (sh *shell) tasks(t *target) (find func(context.Context, string) ([]operator.Task, error), closeClient func(), err error) {
+	if t.quorum || sh.dsn(t) != "" {
 		return nil, func() {}, nil
 	}
-	rdb, err := t.client(getenv)
+	rdb, err := t.client(sh.getenv)
 	if err != nil {
 		return nil, func() {}, err
 	}
@@ -171,7 +172,7 @@ func (sh *shell) why(ctx context.Context, args []string) (int, error) {
 			return exitFailed, err
 		}
 	}
-	find, closeTasks, err := t.tasks(sh.getenv)
+	find, closeTasks, err := sh.tasks(t)
 	if err != nil {
 		return exitFailed, t.explain(err)
 	}

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"crypto/ecdsa"
@@ -107,7 +107,7 @@ func TestMutualTLS(t *testing.T) {
 		{"-redis " + addr + trusted + " -cert " + cert, "-cert and -key go together"},
 		{"-redis " + addr + trusted + " -key " + key, "-cert and -key go together"},
 		{"-redis " + addr + trusted + " -cert " + cert + " -key " + otherKey, "does not match"},
-		{"-redis " + addr + trusted + " -cert main.go -key " + key, "-cert main.go"},
+		{"-redis " + addr + trusted + " -cert cli.go -key " + key, "-cert cli.go"},
 		{"-redis " + addr + trusted + " -cert " + cert + " -key /nothing/there", "/nothing/there: no such file"},
 	} {
 		for _, command := range []string{"ls", "doctor"} {

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"strings"
@@ -45,6 +45,15 @@ var misuse = []mistake{
 	{call{}, "ls -nonsense", "not defined"},
 	{call{}, "nonsense", "no command"},
 	{call{}, "", "holdfast doctor"},
+	{call{}, "ls -postgres dbname=app", "go install github.com/holdfast-go/holdfast/postgres/cmd/holdfast@latest"},
+	{call{env: map[string]string{"HOLDFAST_POSTGRES": "password=canary"}}, "doctor", "go install"},
+	{call{}, "ls -postgres dbname=app -prefix p", "without the flags for Redis"},
+	{call{}, "serve -postgres dbname=app -quorum", "without the flags for Redis"},
+	{call{}, "show -postgres postgres://app:canary@db/app k", "set PGPASSWORD"},
+	{call{}, "show -postgres password=canary k", "set PGPASSWORD"},
+	{call{}, "doctor -postgres dbname=app -replica-acks 1", "without -quorum and -postgres"},
+	{call{}, "ls -schema s", "-schema needs -postgres"},
+	{call{}, "doctor -schema s", "-schema needs -postgres"},
 }
 
 // wrong has mistakes that fail on a server with a password, at addr, or on a Cluster.
@@ -77,7 +86,7 @@ func wrong(addr, cluster string) []mistake {
 		{env("HOLDFAST_REDIS", "redis://op@"+addr, "HOLDFAST_REDIS_PASSWORD", "canary"), "ls", "see the URL of HOLDFAST_REDIS and HOLDFAST_REDIS_PASSWORD."},
 		{env("HOLDFAST_REDIS_USER", "op", "HOLDFAST_REDIS_PASSWORD", "canary"), "ls -redis " + addr, "see HOLDFAST_REDIS_USER and HOLDFAST_REDIS_PASSWORD."},
 		{env(), "ls -tls /nothing/there -redis " + addr, "/nothing/there"},
-		{env(), "ls -tls main.go -redis " + addr, "no certificate"},
+		{env(), "ls -tls cli.go -redis " + addr, "no certificate"},
 		{env(), "ls -prefix {} -redis " + cluster, "Prefix"},
 	}
 }
