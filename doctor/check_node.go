@@ -9,6 +9,8 @@ import (
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/internal/clock"
 )
 
 // node is a server under examination.
@@ -21,7 +23,7 @@ type node struct {
 
 	info     map[string]string // of INFO; empty if INFO is refused
 	config   map[string]string // of CONFIG GET
-	samples  []sample
+	samples  []clock.Sample
 	unseen   []string      // commands that were refused
 	votesIn  time.Duration // until the grants of a server of a majority count
 	tried    bool          // keys were acquired

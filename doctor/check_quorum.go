@@ -11,6 +11,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/backend/redis"
+	"github.com/holdfast-go/holdfast/internal/clock"
 	"github.com/holdfast-go/holdfast/internal/errtext"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
@@ -222,8 +223,8 @@ func checkSpread(nodes []*node) []Finding {
 			if len(a.samples) == 0 || len(b.samples) == 0 {
 				continue
 			}
-			x, y := quickest(a.samples), quickest(b.samples)
-			if d := x.offset() - y.offset() - (x.took+y.took)/2; d > spread {
+			x, y := clock.Quickest(a.samples), clock.Quickest(b.samples)
+			if d := x.Offset() - y.Offset() - (x.Took+y.Took)/2; d > spread {
 				first, last, spread = a, b, d
 			}
 		}
