@@ -13,7 +13,7 @@ import (
 // Every Go block of a page is in a file that is compiled and tested, apart from white space.
 func TestCode(t *testing.T) {
 	var code strings.Builder
-	for _, pattern := range []string{"*_test.go", "../*_test.go", "../lockcore/example*_test.go", "../middleware/*/*_test.go", "../tracing/example*_test.go", "../proof/sqltest/*_test.go", "../examples/frameworks/*/*.go", "../examples/start/*/*.go", "observability/*_test.go", "../examples/observability/*.go"} {
+	for _, pattern := range []string{"*_test.go", "../*_test.go", "../lockcore/example*_test.go", "../middleware/*/*_test.go", "../tracing/example*_test.go", "../postgres/example_test.go", "../proof/sqltest/*_test.go", "../examples/frameworks/*/*.go", "../examples/start/*/*.go", "observability/*_test.go", "../examples/observability/*.go"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

@@ -211,7 +211,8 @@ type ServerFailed struct {
 // ServerRecovered: a server that had failed has replied again.
 type ServerRecovered struct{ Server string }
 
-// Misconfigured reports, once, a mistake in the setup of a middleware or a panic of the Observer.
+// Misconfigured reports, once, a mistake in the setup of a middleware or of a Locker on PostgreSQL, or a
+// panic of the Observer.
 type Misconfigured struct{ Problem string }
 
 // BadRecord: a stored record does not decode, or the package above did not write it. It is refused

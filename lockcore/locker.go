@@ -117,7 +117,7 @@ func newLocker(t Terms, o event.Observer, open func(backend.Options) (backend.Ba
 	l := &Locker{
 		id: uuid.NewString(), terms: t, observer: o, warnings: warnings, closing: make(chan struct{}), grants: map[string]*grant{},
 	}
-	common := backend.Options{Locker: l.id, Closing: l.closing, CleanupsFailed: l.cleanupsFailed, Server: l.serverChanged}
+	common := backend.Options{Locker: l.id, Closing: l.closing, CleanupsFailed: l.cleanupsFailed, Server: l.serverChanged, Misconfigured: l.misconfigured}
 	if o != nil {
 		common.Grouped = l.grouped
 	}
@@ -403,6 +403,11 @@ func (l *Locker) observerPanicked(v any) {
 	}
 	problem := fmt.Sprintf("the Observer panicked: %v", v)
 	slog.Error("lockcore: "+problem+"; later panics are only counted", "stack", string(debug.Stack()))
+	l.misconfigured(problem)
+}
+
+// misconfigured reports a mistake in the setup.
+func (l *Locker) misconfigured(problem string) {
 	l.shielded(func() { l.report(context.WithoutCancel(l.base), event.Misconfigured{Problem: problem}) })
 }
 

@@ -25,7 +25,7 @@ func world(t *testing.T, pool *pgxpool.Pool, o postgres.Options) backendtest.Wor
 }
 
 // The backend on a real server conforms.
-// Shows: M2
+// Shows: M2, P8
 func TestConformance(t *testing.T) {
 	testlevel.Full(t)
 	pool := database(t)

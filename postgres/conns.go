@@ -3,7 +3,10 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/jackc/pgx/v5"
@@ -27,12 +30,31 @@ var (
 	errNoCancel = errors.New("no statement is canceled")
 )
 
+const oldest = 13 // version of a server
+
+// oldServerError means that the version of the server is too old.
+type oldServerError struct{ version string }
+
+func (e *oldServerError) Error() string {
+	return fmt.Sprintf("postgres: the server is PostgreSQL %s, must be %d or later: update it", e.version, oldest)
+}
+
 // own makes the connections of a config those of c.
 //
 // At a time limit pgx closes the connection and cancels the statement by another connection. A canceled
 // wait for a standby would show other processes what a failover may still undo, so that dial fails.
 func (c *conns) own(conf *pgx.ConnConfig) {
-	dial, notice := conf.DialFunc, conf.OnNotice
+	dial, notice, connected := conf.DialFunc, conf.OnNotice, conf.AfterConnect
+	conf.AfterConnect = func(ctx context.Context, on *pgconn.PgConn) error {
+		version := on.ParameterStatus("server_version")
+		if major, err := strconv.Atoi(version[:strings.IndexFunc(version+".", func(r rune) bool { return r < '0' || r > '9' })]); err == nil && major < oldest {
+			return &oldServerError{version}
+		}
+		if connected != nil {
+			return connected(ctx, on)
+		}
+		return nil
+	}
 	conf.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if ctx.Value(dialingKey{}) == nil {
 			return nil, errNoCancel

@@ -88,19 +88,11 @@ WHERE datname = current_database() AND application_name LIKE 'holdfast %' GROUP 
 // means that the subscription is up: a notification that another connection sends while this one is
 // idle. Until then the Locker is not listed as one that listens, and no key waits for it.
 func (s *store) Listen(ctx context.Context, locker string, on func(backend.Notification)) {
-	conn, err := s.listen(ctx)
+	conn, err := s.listenOn(ctx, locker)
 	if err != nil {
 		return
 	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), backend.CallTimeout)
-		defer cancel()
-		_ = conn.Close(ctx)
-	}()
-	name := pgx.Identifier{channel(locker)}.Sanitize()
-	if _, err := conn.Exec(ctx, "LISTEN "+name); err != nil {
-		return
-	}
+	defer hangUp(ctx, conn)
 	if !s.echo(ctx, conn, locker, on) {
 		return
 	}
@@ -125,6 +117,29 @@ func (s *store) Listen(ctx context.Context, locker string, on func(backend.Notif
 	}
 }
 
+// listenOn returns a connection that listens on the channel of a Locker.
+func (s *store) listenOn(ctx context.Context, locker string) (*pgx.Conn, error) {
+	conn, err := s.listen(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{channel(locker)}.Sanitize()); err != nil {
+		hangUp(ctx, conn)
+		return nil, err
+	}
+	return conn, nil
+}
+
+func hangUp(ctx context.Context, conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), backend.CallTimeout)
+	defer cancel()
+	_ = conn.Close(ctx)
+}
+
+// noEcho is the problem of a connection that listens, and gets nothing.
+const noEcho = "postgres: no notification arrives on the connection that listens, as behind a pooler in transaction mode. " +
+	"So a waiting call asks only every 2 s, and those of other processes may overtake it. Set Options.Listen to the address of PostgreSQL itself"
+
 // echo sends echoes until one arrives. It returns false if the connection or ctx ends first.
 func (s *store) echo(ctx context.Context, conn *pgx.Conn, locker string, on func(backend.Notification)) bool {
 	for limit := firstEcho; ; limit = min(2*limit, lastEcho) {
@@ -146,6 +161,9 @@ func (s *store) echo(ctx context.Context, conn *pgx.Conn, locker string, on func
 		}
 		if ctx.Err() != nil || conn.IsClosed() {
 			return false
+		}
+		if limit > firstEcho && s.misconfigured != nil { // the first one may be slow
+			s.reported.Do(func() { s.misconfigured(noEcho) })
 		}
 	}
 }

@@ -4,16 +4,19 @@ package postgres_test
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/holdfast-go/holdfast/event"
 	"github.com/holdfast-go/holdfast/internal/backend"
 	"github.com/holdfast-go/holdfast/internal/backend/backendtest"
 	"github.com/holdfast-go/holdfast/internal/pgtest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
+	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/postgres"
 )
 
@@ -31,6 +34,7 @@ func pooler(t *testing.T, direct *pgxpool.Pool) *pgxpool.Pool {
 }
 
 // Behind a pooler the backend conforms, if it listens on a connection to the server itself.
+// Shows: P8
 func TestConformanceBehindPooler(t *testing.T) {
 	testlevel.Full(t)
 	direct := database(t)
@@ -65,4 +69,41 @@ func TestListenBehindPooler(t *testing.T) {
 	}
 	cancel()
 	wg.Wait()
+}
+
+// told is an Observer that gets what is wrong with the setup.
+type told chan string
+
+func (told) Start(ctx context.Context, _ event.Acquisition) context.Context { return ctx }
+func (told) Traceparent(context.Context) string                             { return "" }
+func (c told) Event(_ context.Context, e event.Event) {
+	if m, ok := e.(event.Misconfigured); ok {
+		c <- m.Problem
+	}
+}
+
+// Without notifications a Locker works, and its Observer is told once what to do.
+func TestNoEchoIsReported(t *testing.T) {
+	testlevel.Full(t)
+	c := make(told, 9)
+	l, err := postgres.New(pooler(t, database(t)), postgres.Options{Options: lockcore.Options{Observer: c}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease, err := l.Acquire(t.Context(), "k", lockcore.Terms{}) // the subscription begins when it is a second old
+	if err != nil {
+		t.Fatal(err)
+	}
+	if problem := <-c; !strings.Contains(problem, "Set Options.Listen") {
+		t.Errorf("the problem is %q", problem)
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := l.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if len(c) > 0 {
+		t.Errorf("told again: %q", <-c)
+	}
 }

@@ -59,9 +59,10 @@ func (o Options) Validate() error { return o.Options.Validate() }
 // first New, and not in several programs at the same time, because PostgreSQL may then report a
 // violated unique constraint.
 //
-// A Locker needs the rights to SELECT, INSERT, UPDATE and DELETE. Lockers of several database users
-// must be members of pg_read_all_stats: otherwise they do not see which Lockers listen, and a key
-// passes on to the processes of the other users only when they ask again.
+// A Locker needs the rights to SELECT, INSERT, UPDATE and DELETE, and USAGE of the schema;
+// docs/security.md has the statements. Lockers of several database users must be members of
+// pg_read_all_stats: otherwise they do not see which Lockers listen, and a key passes on to the
+// processes of the other users only when they ask again.
 func Create(schema string) string {
 	return fmt.Sprintf(`CREATE TABLE IF NOT EXISTS %[1]s (
   name        bytea  PRIMARY KEY, -- x:NAME or o:NAME
@@ -123,6 +124,7 @@ func open(pool *pgxpool.Pool, common backend.Options, o Options) (*rows.Backend,
 	if err != nil {
 		return nil, err
 	}
+	calls.misconfigured = common.Misconfigured
 	ends, err := newStore(pool, o, max(most/2, 2))
 	if err != nil {
 		calls.Close()
@@ -142,7 +144,7 @@ func Purge(ctx context.Context, pool *pgxpool.Pool, o Options) (int64, error) {
 	if pool == nil {
 		return 0, errors.New("postgres: Purge: pool is nil")
 	}
-	return rows.Purge(ctx, &store{pool: pool, texts: textsOf(table(o.Schema))})
+	return rows.Purge(ctx, &store{pool: pool, texts: textsOf(table(o.Schema)), grants: grantsOf(o.Schema, pool.Config().ConnConfig.User)})
 }
 
 // table returns the name of the table in a statement.

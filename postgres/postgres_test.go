@@ -52,14 +52,43 @@ func TestNew(t *testing.T) {
 	if _, err := postgres.New(pool, postgres.Options{Options: lockcore.Options{Terms: lockcore.Terms{Lease: time.Millisecond}}}); err == nil {
 		t.Error("New accepts a lease of 1 ms")
 	}
-	for _, o := range []lockcore.Options{{Prefix: "p"}, {ReplicaAcks: lockcore.ReplicaAcks{N: 1}}} {
-		if _, err := postgres.New(pool, postgres.Options{Options: o}); !errors.Is(err, lockcore.ErrUnsupported) {
-			t.Errorf("New with %+v returns error %v, want ErrUnsupported", o, err)
+	for instead, o := range map[string]lockcore.Options{"Options.Schema": {Prefix: "p"}, "synchronous_standby_names": {ReplicaAcks: lockcore.ReplicaAcks{N: 1}}} {
+		if _, err := postgres.New(pool, postgres.Options{Options: o}); !errors.Is(err, lockcore.ErrUnsupported) || !strings.Contains(err.Error(), instead) {
+			t.Errorf("New with %+v returns error %v, want ErrUnsupported with %s", o, err, instead)
 		}
 	}
 	if _, err := postgres.Purge(t.Context(), nil, postgres.Options{}); err == nil {
 		t.Error("Purge accepts no pool")
 	}
+}
+
+// refused checks that the error of a call says what to do.
+func refused(t *testing.T, pool *pgxpool.Pool, o postgres.Options, want string) {
+	t.Helper()
+	l := locker(t, pool, o)
+	if _, err := l.Acquire(t.Context(), "k", lockcore.Terms{}); !errors.Is(err, lockcore.ErrUnavailable) || !strings.Contains(err.Error(), want) {
+		t.Errorf("error %v, want ErrUnavailable with %s", err, want)
+	}
+}
+
+// A call on a server that refuses its statement returns an error that says what to do.
+func TestRefused(t *testing.T) {
+	testlevel.Full(t)
+	pool := database(t)
+	refused(t, aged(t, pool), postgres.Options{}, "must be 13 or later: update it")
+	refused(t, with(t, pool, "options='-c default_transaction_read_only=on'"), postgres.Options{}, "connect to the primary")
+	refused(t, pool, postgres.Options{Schema: "nowhere"}, "execute the statements of postgres.Create, or set Options.Schema")
+	run(t, pool, "CREATE SCHEMA locks")
+	run(t, pool, postgres.Create("locks"))
+	id, as := role(t, pool)
+	mend := `GRANT USAGE ON SCHEMA "locks" TO ` + id + `; GRANT SELECT, INSERT, UPDATE, DELETE ON "locks"."holdfast_keys" TO ` + id
+	refused(t, as, postgres.Options{Schema: "locks"}, mend)
+	run(t, pool, mend)
+	lease, err := locker(t, as, postgres.Options{Schema: "locks"}).Acquire(t.Context(), "k", lockcore.Terms{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = lease.Release(t.Context())
 }
 
 // Lockers exclude each other in a schema, and not in another one. Close leaves the pool of the user open.
@@ -201,6 +230,14 @@ func TestEndsDoNotWait(t *testing.T) {
 	}
 	stop()
 	end()
+}
+
+// The Example works.
+func TestExample(t *testing.T) {
+	pool := database(t)
+	t.Setenv("DATABASE_URL", pool.Config().ConnString())
+	Example()
+	until(t, pool, `SELECT count(*) = 1 FROM holdfast_keys WHERE name = 'x:partner:acme' AND owner IS NULL`)
 }
 
 // Purge and the rows of keys that were used.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -27,8 +28,12 @@ type store struct {
 	pool *pgxpool.Pool // its own; of Purge: that of the user
 	texts
 
+	grants string // statements that give the user all rights
 	listen func(context.Context) (*pgx.Conn, error)
 	conns  *conns // nil: of Purge
+
+	misconfigured func(problem string) // nil: nobody listens to it
+	reported      sync.Once
 }
 
 var _ rows.Store = (*store)(nil)
@@ -146,7 +151,7 @@ func (s *store) Write(ctx context.Context, ws []rows.Write) []error {
 			return err
 		}
 		for ; done < len(ws); done++ {
-			if errs[done] = result(pipe); lost(errs[done]) {
+			if errs[done] = s.advised(result(pipe)); lost(errs[done]) {
 				return errs[done]
 			}
 			if text := warning(c.PgConn()); text != "" && errs[done] == nil {
@@ -312,18 +317,48 @@ func (s *store) page(ctx context.Context, text, after string) (names []string, e
 }
 
 // use runs statements on a connection.
-func (s *store) use(ctx context.Context, f func(*pgx.Conn) error) error {
+func (s *store) use(ctx context.Context, f func(*pgx.Conn) error) (err error) {
 	c, err := s.pool.Acquire(dialing(ctx))
 	if err != nil {
 		return &notSentError{err}
 	}
 	defer c.Release()
+	defer func() { err = s.advised(err) }()
 	warning(c.Conn().PgConn())
 	err = f(c.Conn())
 	if text := warning(c.Conn().PgConn()); text != "" && err == nil {
 		err = unacknowledged(text)
 	}
 	return err
+}
+
+// advised adds to an error of the server what to do.
+func (s *store) advised(err error) error {
+	say := ""
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		switch e.Code {
+		case "42P01":
+			say = "execute the statements of postgres.Create, or set Options.Schema"
+		case "42501":
+			say = "as the owner of the table: " + s.grants
+		case "25006":
+			say = "the server is a standby, or default_transaction_read_only is on: connect to the primary, which target_session_attrs=read-write finds"
+		}
+	}
+	if say == "" || strings.HasSuffix(err.Error(), say) {
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, say)
+}
+
+// grantsOf returns the statements that give a user all rights that a Locker needs.
+func grantsOf(schema, user string) string {
+	to := " TO " + pgx.Identifier{user}.Sanitize()
+	text := "GRANT SELECT, INSERT, UPDATE, DELETE ON " + table(schema) + to
+	if schema != "" {
+		text = "GRANT USAGE ON SCHEMA " + pgx.Identifier{schema}.Sanitize() + to + "; " + text
+	}
+	return text
 }
 
 // notSentError is the error of a statement that got no connection.
@@ -354,10 +389,11 @@ func lost(err error) bool {
 // ends reports whether the server ends the connection with this error.
 func ends(e *pgconn.PgError) bool { return e.SeverityUnlocalized != "ERROR" && e.Severity != "ERROR" }
 
-// Permanent implements rows.Store: errors of the statement, its data, the rights or the login.
+// Permanent implements rows.Store: errors of the statement, its data, the rights or the login, and an old
+// server.
 func (s *store) Permanent(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && (strings.HasPrefix(e.Code, "22") || strings.HasPrefix(e.Code, "23") || strings.HasPrefix(e.Code, "28") || strings.HasPrefix(e.Code, "42") ||
+	return errors.As(err, new(*oldServerError)) || ok && (strings.HasPrefix(e.Code, "22") || strings.HasPrefix(e.Code, "23") || strings.HasPrefix(e.Code, "28") || strings.HasPrefix(e.Code, "42") ||
 		e.Code == "3D000" || e.Code == "3F000")
 }
 
@@ -379,7 +415,7 @@ func (s *store) Close() {
 
 // newStore returns a store with a pool of its own, of at most that many connections.
 func newStore(pool *pgxpool.Pool, o Options, most int32) (*store, error) {
-	s := &store{texts: textsOf(table(o.Schema)), conns: &conns{}}
+	s := &store{texts: textsOf(table(o.Schema)), grants: grantsOf(o.Schema, pool.Config().ConnConfig.User), conns: &conns{}}
 	conf := pool.Config()
 	conf.MaxConns = most
 	listen, prepare := o.Listen, conf.BeforeConnect

@@ -155,6 +155,8 @@ type Options struct {
 	// Server receives the name of a server that begins to fail, of several that the backend has, and
 	// its error; when it replies again, a nil error.
 	Server func(name string, err error)
+	// Misconfigured receives, once, a mistake in the setup that costs time only. May be nil.
+	Misconfigured func(problem string)
 }
 
 // ServerInfo is what a server says of itself on a new connection.

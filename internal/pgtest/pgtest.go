@@ -48,6 +48,16 @@ func (s *Server) Crash() error {
 	return s.begin()
 }
 
+// Standby ends the server at once and starts it again as a standby, which has no primary and accepts no
+// writes.
+func (s *Server) Standby() error {
+	s.end()
+	if err := os.WriteFile(s.Dir+"/data/standby.signal", nil, 0o644); err != nil { //nolint:gosec // another user reads it
+		return err
+	}
+	return s.begin()
+}
+
 // Need skips a test if a program of the server or one of others is missing, or fails it if CI is true.
 func Need(tb testing.TB, others ...string) {
 	tb.Helper()
