@@ -39,7 +39,7 @@
 //   - A check shows one moment. A check without findings proves nothing about later times.
 //   - Behind a wrapped client, only one server is checked or listed.
 //   - The keys of lockcore.NewMemory are in its process only. [List] lists them with that Locker;
-//     [Check] does not apply.
+//     [Check] does not apply. For keys in PostgreSQL use Check of module postgres.
 //
 // # Duties
 //

@@ -86,6 +86,9 @@ func (o ListOptions) validate() error {
 //     may be missing. List recognizes a server by the run_id in INFO. If the user may not use INFO,
 //     or the reply has no run_id, keys may be missing after a failover without an error.
 //
+// On PostgreSQL, List reads the names of all rows, 500 at a time, and 100 rows that match at once. It
+// yields each key at most once, and Pace is the time between two hundreds of names.
+//
 // SCAN visits every key of the database, including those of other programs. 200 keys cost a round
 // trip and about 0.2 ms of the server's time. 100 keys that match cost another round trip, and about
 // 3 ms. Break out of the loop, or end ctx, to stop. The user needs the rights to SCAN and, to detect

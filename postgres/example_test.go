@@ -30,8 +30,8 @@ func Example() { //nolint:testableexamples // it needs a server; TestExample run
 	defer locks.Close(ctx) // before the pool
 
 	// One at a time in all processes, for as long as it takes. No connection is held meanwhile.
-	upload := func(ctx context.Context) error {
-		fmt.Println("uploading") // stop when ctx ends
+	upload := func(context.Context) error {
+		fmt.Println("uploading") // longer work stops when its ctx ends
 		return nil
 	}
 	err = guard.Exclusive(ctx, locks, "partner:acme", lockcore.Terms{}, upload)

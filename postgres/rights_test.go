@@ -118,7 +118,7 @@ func TestRightsToRead(t *testing.T) {
 		t.Errorf("List yields %q", names)
 	}
 	answer := httptest.NewRecorder()
-	inspect.New(l, inspect.Options{}).ServeHTTP(answer, httptest.NewRequest("GET", "/key?kind=exclusive&key=account:42", nil))
+	inspect.New(l, inspect.Options{}).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), "GET", "/key?kind=exclusive&key=account:42", nil))
 	if body := answer.Body.String(); answer.Code != 200 || !strings.Contains(body, "held") {
 		t.Errorf("the page of the key: %d %s", answer.Code, body)
 	}
