@@ -17,8 +17,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-
-	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 const workerEnv = "HOLDFAST_TEST_PROCESS"
@@ -43,9 +41,9 @@ func Work[T any](work func(task T, in *bufio.Scanner) error) {
 }
 
 // Main is the TestMain of a package with workers, see [Work].
-func Main[T any](m *testing.M, work func(task T, in *bufio.Scanner) error) {
+func Main[T any](m *testing.M, work func(task T, in *bufio.Scanner) error, ignore ...goleak.Option) {
 	Work(work)
-	goleak.VerifyTestMain(m, redistest.PoolProbes())
+	goleak.VerifyTestMain(m, ignore...)
 }
 
 // Process is a worker of a test.

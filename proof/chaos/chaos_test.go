@@ -6,13 +6,14 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/holdfast-go/holdfast/internal/process"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/proof/chaos"
 )
 
 func TestMain(m *testing.M) {
 	logging.Disable() // the tests cause faults on purpose
-	process.Main(m, work)
+	process.Main(m, work, redistest.PoolProbes())
 }
 
 // Processes compete for keys while processes, servers and networks fail: see the table of

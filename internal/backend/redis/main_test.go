@@ -7,11 +7,12 @@ import (
 
 	"github.com/holdfast-go/holdfast/internal/lockworld"
 	"github.com/holdfast-go/holdfast/internal/process"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 func TestMain(m *testing.M) {
 	logging.Disable() // these tests cause faults
-	process.Main(m, manyWaiters)
+	process.Main(m, manyWaiters, redistest.PoolProbes())
 }
 
 // world and the functions below are the scaffold that package lockcore uses too.
