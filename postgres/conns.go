@@ -67,7 +67,7 @@ func (c *conns) own(conf *pgx.ConnConfig) {
 	}
 	conf.OnNotice = func(on *pgconn.PgConn, n *pgconn.Notice) {
 		if n.SeverityUnlocalized == "WARNING" {
-			on.CustomData()[warningKey] = n.Message
+			on.CustomData()[warningKey] = n.Message //planted:postgres-warning
 		}
 		if notice != nil {
 			notice(on, n)

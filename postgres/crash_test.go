@@ -17,7 +17,7 @@ import (
 
 // A crash of the server loses no grant, renewal or record that was acknowledged, also if the connections
 // have synchronous_commit = off, and the next token is greater.
-// Shows: P8
+// Shows: P8, I1, I3, I9
 func TestCrash(t *testing.T) {
 	testlevel.Full(t)
 	pgtest.Need(t)

@@ -145,7 +145,7 @@ func (s *store) echo(ctx context.Context, conn *pgx.Conn, locker string, on func
 	for limit := firstEcho; ; limit = min(2*limit, lastEcho) {
 		sent := rand.Text()
 		timed, cancel := context.WithTimeout(ctx, backend.CallTimeout)
-		_ = s.notify(timed, []string{channel(locker)}, []string{sent})
+		_ = s.notify(timed, []string{channel(locker)}, []string{sent}) //planted:postgres-echo
 		cancel()
 		for end := time.Now().Add(limit); ; {
 			payload, ok := wait(ctx, conn, time.Until(end))

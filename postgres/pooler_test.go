@@ -47,6 +47,7 @@ func TestConformanceBehindPooler(t *testing.T) {
 
 // Behind a pooler in transaction mode no notification arrives, although LISTEN succeeds. So the
 // subscription is not up, and no key waits for the Locker.
+// Shows: B8
 func TestListenBehindPooler(t *testing.T) {
 	direct := database(t)
 	pool := pooler(t, direct)

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/internal/pgtest"
+	"github.com/holdfast-go/holdfast/internal/process"
 	"github.com/holdfast-go/holdfast/postgres"
 )
 
@@ -29,6 +30,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	process.Work(acquire)
 	code := m.Run()
 	if running != nil {
 		running.Stop()

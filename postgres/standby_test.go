@@ -18,7 +18,7 @@ import (
 
 // Durable statements wait for a synchronous standby, also if the connection does not, and the others do
 // not wait. If the wait is canceled, the error is an AcksError: the effect is there, but may be lost.
-// Shows: P9
+// Shows: P9, I1
 func TestStandby(t *testing.T) {
 	testlevel.Full(t)
 	pgtest.Need(t)

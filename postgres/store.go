@@ -88,6 +88,7 @@ WHERE name = $1 AND version = $14 AND $NOW < $13::bigint AND `+commit)
 // wait for neither.
 func fill(table, text string) string {
 	const now = `(extract(epoch FROM clock_timestamp()) * 1000000)::bigint`
+	//planted:postgres-statement
 	return strings.NewReplacer(
 		"$T", table, "$NOW", now, "$HOUR", "("+now+" / 3600000000)::int",
 		"$DURABLE", `set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true) <> ''`,
@@ -223,7 +224,7 @@ func (s *store) sender(ctx context.Context, c *pgx.Conn, ws []rows.Write) (func(
 
 // statement returns the statement of a write, and its arguments.
 func (s *store) statement(w *rows.Write) (string, [][]byte) {
-	until := number(w.Read + rows.WriteTime)
+	until := number(w.Read + rows.WriteTime) //planted:postgres-write-time
 	if w.Delete {
 		return s.remove[w.Durable], [][]byte{[]byte(w.Name), number(w.Was), until}
 	}
@@ -270,7 +271,7 @@ func (s *store) Grant(ctx context.Context, g rows.Grant) (token int64, granted b
 
 // Free implements rows.Store.
 func (s *store) Free(ctx context.Context, name, owner string, token int64) (bool, error) {
-	return s.end(ctx, s.free, []byte(name), []byte(owner), rows.NewVersion(), token)
+	return s.end(ctx, s.free, []byte(name), []byte(owner), rows.NewVersion(), token) //planted:postgres-free
 }
 
 // Finish implements rows.Store.

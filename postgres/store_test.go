@@ -150,6 +150,7 @@ func TestLateWrite(t *testing.T) {
 
 // The plain statements change a free row or a plain hold, and nothing else. Tokens grow from that of the
 // row as it is when the statement has its lock.
+// Shows: I3
 func TestPlain(t *testing.T) {
 	pool := database(t)
 	s := storeOn(t, pool)
@@ -242,6 +243,7 @@ func until(t *testing.T, pool *pgxpool.Pool, query string) {
 
 // A grant that has waited for a lock gets a token that is greater than that of the row as it is now,
 // although its clock was read before.
+// Shows: I3
 func TestTokenAfterALock(t *testing.T) {
 	pool := database(t)
 	s := storeOn(t, pool)

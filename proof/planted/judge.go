@@ -28,8 +28,8 @@ type report struct {
 // event is a line of go test -json, see go doc test2json.
 type event struct{ Action, Test, Output string }
 
-// proof is the folder of the module of its own that has some of the tests.
-const proof = "proof"
+// modules are the folders of the modules of their own that have some of the tests.
+var modules = []string{"proof", "postgres"}
 
 // test runs the named tests of a package, a folder in root. If overlay is not empty, it names a file
 // for go test -overlay.
@@ -39,8 +39,10 @@ func test(root, overlay, pkg string, names []string) (report, error) {
 		args = append(args, "-overlay", overlay)
 	}
 	dir := root
-	if in, ok := strings.CutPrefix(pkg, proof+"/"); ok {
-		dir, pkg = filepath.Join(root, proof), in
+	for _, m := range modules {
+		if in, ok := strings.CutPrefix(pkg+"/", m+"/"); ok {
+			dir, pkg = filepath.Join(root, m), in
+		}
 	}
 	cmd := exec.Command("go", append(args, "./"+pkg)...) //nolint:noctx // same process group, so it ends with this process
 	cmd.Dir = dir
