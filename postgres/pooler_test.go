@@ -25,7 +25,7 @@ import (
 func pooler(t *testing.T, direct *pgxpool.Pool) *pgxpool.Pool {
 	t.Helper()
 	pgtest.Need(t, "pgbouncer")
-	p, err := running.StartPooler()
+	p, err := running.StartPooler(20)
 	if err != nil {
 		t.Fatal(err)
 	}

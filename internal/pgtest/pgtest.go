@@ -27,8 +27,8 @@ type Server struct {
 	Dir   string // of its socket
 	port  string
 	begin func() error
-	stop  func()
-	end   func() // stop, but keeps the data
+	by    syscall.Signal // ends it at once, together with its child processes
+	end   func(syscall.Signal)
 }
 
 // Fast are the settings of a server whose data need not survive a crash of the machine.
@@ -40,29 +40,46 @@ func (s *Server) DSN(database string) string {
 }
 
 // Stop ends the server at once, and removes its data.
-func (s *Server) Stop() { s.stop() }
+func (s *Server) Stop() {
+	if s.end != nil {
+		s.end(s.by)
+	}
+	_ = os.RemoveAll(s.Dir)
+}
 
 // Crash ends the server at once and starts it again. What it has not written to its files is lost.
 func (s *Server) Crash() error {
-	s.end()
+	s.end(s.by)
 	return s.begin()
 }
 
 // Standby ends the server at once and starts it again as a standby, which has no primary and accepts no
 // writes.
 func (s *Server) Standby() error {
-	s.end()
+	s.end(s.by)
 	if err := os.WriteFile(s.Dir+"/data/standby.signal", nil, 0o644); err != nil { //nolint:gosec // another user reads it
 		return err
 	}
 	return s.begin()
 }
 
+// Kill kills the server, and waits until its child processes have ended by themselves.
+func (s *Server) Kill() { s.end(syscall.SIGKILL) }
+
+// Begin starts a killed server again.
+func (s *Server) Begin() error { return s.begin() }
+
 // Need skips a test if a program of the server or one of others is missing, or fails it if CI is true.
 func Need(tb testing.TB, others ...string) {
 	tb.Helper()
-	for _, p := range append(others, "initdb", "postgres", "pg_isready") {
-		if _, err := path(p); err != nil {
+	NeedOnly(tb, append(others, "initdb", "postgres", "pg_isready")...)
+}
+
+// NeedOnly is Need for other programs alone.
+func NeedOnly(tb testing.TB, programs ...string) {
+	tb.Helper()
+	for _, p := range programs {
+		if _, err := Path(p); err != nil {
 			if ci, _ := strconv.ParseBool(os.Getenv("CI")); ci {
 				tb.Fatalf("%v, and CI is true", err)
 			}
@@ -74,118 +91,148 @@ func Need(tb testing.TB, others ...string) {
 // Start starts a server on a socket in a temporary folder, with settings as -c NAME=VALUE. It does not
 // outlive the tests, even if they are killed.
 func Start(settings string) (*Server, error) {
-	dir, err := os.MkdirTemp("", "pg")
+	return start("pg", syscall.SIGQUIT, func(s *Server, as *syscall.SysProcAttr) error {
+		if err := run(as, s.Dir, "initdb", "--no-sync", "--auth=trust", "--username=postgres", "--locale=C", "--encoding=UTF8", "--pgdata="+s.data()); err != nil {
+			return err
+		}
+		return s.start(as, settings)
+	})
+}
+
+// StartStandby starts a standby of a server, with settings as Start.
+func StartStandby(of *Server, settings string) (*Server, error) {
+	return start("pg", syscall.SIGQUIT, func(s *Server, as *syscall.SysProcAttr) error {
+		if err := s.copy(as, of); err != nil {
+			return err
+		}
+		return s.start(as, settings)
+	})
+}
+
+// Follow makes a killed server a standby of another one. What only it had is lost.
+func (s *Server) Follow(of *Server) error {
+	as, err := Owner(s.Dir)
+	if err == nil {
+		err = os.RemoveAll(s.data())
+	}
+	if err == nil {
+		err = s.copy(as, of)
+	}
+	if err != nil {
+		return err
+	}
+	return s.begin()
+}
+
+func (s *Server) data() string { return s.Dir + "/data" }
+
+func (s *Server) copy(as *syscall.SysProcAttr, of *Server) error {
+	return run(as, s.Dir, "pg_basebackup", "--dbname="+of.DSN("postgres"), "--pgdata="+s.data(), "--checkpoint=fast", "--no-sync", "--write-recovery-conf")
+}
+
+// start starts a server in a new folder.
+func start(name string, by syscall.Signal, begin func(*Server, *syscall.SysProcAttr) error) (*Server, error) {
+	dir, err := os.MkdirTemp("", name)
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{Dir: dir, stop: func() { _ = os.RemoveAll(dir) }}
-	if err := s.start(settings); err != nil {
-		s.stop()
+	s := &Server{Dir: dir, by: by}
+	as, err := Owner(dir)
+	if err == nil {
+		err = begin(s, as)
+	}
+	if err != nil {
+		s.Stop()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *Server) start(settings string) error {
-	as, err := owner(s.Dir)
+func (s *Server) start(as *syscall.SysProcAttr, settings string) error {
+	program, err := Path("postgres")
 	if err != nil {
 		return err
 	}
-	data := s.Dir + "/data"
-	if err := run(as, s.Dir, "initdb", "--no-sync", "--auth=trust", "--username=postgres", "--locale=C", "--encoding=UTF8", "--pgdata="+data); err != nil {
-		return err
-	}
-	program, err := path("postgres")
-	if err != nil {
-		return err
-	}
-	args := append([]string{"-D", data, "-k", s.Dir, "-c", "listen_addresses=", "-c", "shared_buffers=16MB"}, strings.Fields(settings)...)
-	s.begin = func() error { return s.await(as, "5432", syscall.SIGQUIT, program, args...) } // SIGQUIT also stops the child processes at once
+	args := append([]string{"-D", s.data(), "-k", s.Dir, "-c", "listen_addresses=", "-c", "shared_buffers=16MB"}, strings.Fields(settings)...)
+	s.begin = func() error { return s.await(as, "5432", program, args...) }
 	return s.begin()
 }
 
 // await starts a program, and waits until it accepts connections.
-func (s *Server) await(as *syscall.SysProcAttr, port string, by syscall.Signal, program string, args ...string) error {
-	said, err := s.run(as, by, program, args...)
-	for deadline := time.Now().Add(startTime); err == nil; time.Sleep(50 * time.Millisecond) {
-		ready := run(as, s.Dir, "pg_isready", "--host="+s.Dir, "--port="+port, "--quiet")
-		if ready == nil {
+func (s *Server) await(as *syscall.SysProcAttr, port, program string, args ...string) (err error) {
+	var said bytes.Buffer
+	cmd := exec.Command(program, args...) //nolint:noctx // it lives until Stop
+	cmd.SysProcAttr, cmd.Dir, cmd.Stdout, cmd.Stderr = as, s.Dir, &said, &said
+	if s.end, err = Begin(cmd, s.by); err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(startTime); ; time.Sleep(50 * time.Millisecond) {
+		err := run(as, s.Dir, "pg_isready", "--host="+s.Dir, "--port="+port, "--quiet")
+		if err == nil {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			err = fmt.Errorf("%s: %w\n%s", program, ready, said)
+			s.end(s.by)
+			return fmt.Errorf("%s: %w\n%s", program, err, &said)
 		}
 	}
-	return err
 }
 
-// StartPooler starts PgBouncer in transaction mode in front of s, from Debian's package pgbouncer. Its
-// DSN connects to the databases of s.
-func (s *Server) StartPooler() (*Server, error) {
-	dir, err := os.MkdirTemp("", "pgbouncer")
-	if err != nil {
-		return nil, err
-	}
-	p := &Server{Dir: dir, port: " port=6432", stop: func() { _ = os.RemoveAll(dir) }}
-	if err := p.startPooler(s.Dir); err != nil {
-		p.stop()
-		return nil, err
-	}
-	return p, nil
-}
-
-func (s *Server) startPooler(of string) error {
-	as, err := owner(s.Dir)
-	if err != nil {
-		return err
-	}
-	program, err := path("pgbouncer")
-	if err != nil {
-		return err
-	}
-	config := filepath.Join(s.Dir, "config")
-	if err := os.WriteFile(config, fmt.Appendf(nil, `[databases]
+// StartPooler starts PgBouncer in transaction mode in front of s, from Debian's package pgbouncer, with
+// that many connections to each database. Its DSN connects to the databases of s.
+func (s *Server) StartPooler(connections int) (*Server, error) {
+	return start("pgbouncer", syscall.SIGKILL, func(p *Server, as *syscall.SysProcAttr) error {
+		p.port = " port=6432"
+		program, err := Path("pgbouncer")
+		if err != nil {
+			return err
+		}
+		config := filepath.Join(p.Dir, "config")
+		if err := os.WriteFile(config, fmt.Appendf(nil, `[databases]
 * = host=%s user=postgres
 [pgbouncer]
 listen_addr =
 unix_socket_dir = %s
 auth_type = any
 pool_mode = transaction
-default_pool_size = 20
+default_pool_size = %d
 max_client_conn = 1000
-`, of, s.Dir), 0o644); err != nil { //nolint:gosec // another user reads it
-		return err
-	}
-	return s.await(as, "6432", syscall.SIGKILL, program, "-q", config)
+`, s.Dir, p.Dir, connections), 0o644); err != nil { //nolint:gosec // another user reads it
+			return err
+		}
+		return p.await(as, "6432", program, "-q", config)
+	})
 }
 
-// run starts a program, which stop then ends with a signal.
-func (s *Server) run(as *syscall.SysProcAttr, by syscall.Signal, program string, args ...string) (said *bytes.Buffer, err error) {
-	said = new(bytes.Buffer)
-	cmd := exec.Command(program, args...) //nolint:noctx // it lives until Stop
-	cmd.SysProcAttr, cmd.Dir, cmd.Stdout, cmd.Stderr = as, s.Dir, said, said
+// Begin starts a server in the folder cmd.Dir. end sends a signal that ends it, and waits; a second call does
+// nothing. If the tests are killed, the signal by ends it, and its folder is removed.
+func Begin(cmd *exec.Cmd, by syscall.Signal) (end func(syscall.Signal), err error) {
 	if err := cmd.Start(); err != nil {
-		return said, err
+		return nil, err
 	}
-	alive, guard, err := watch(cmd.Process.Pid, by, s.Dir)
-	s.end = func() {
-		_ = cmd.Process.Signal(by)
-		_ = cmd.Wait()
+	alive, guard, err := watch(cmd.Process.Pid, by, cmd.Dir)
+	ended := false
+	end = func(sig syscall.Signal) {
+		if ended {
+			return
+		}
+		ended = true
+		_ = cmd.Process.Signal(sig)
+		_ = cmd.Wait() // also for the child processes, which have its output
 		if guard != nil {
 			_ = guard.Process.Kill() // before its pipe closes; otherwise it would kill a process id that may belong to another process by now
 			_ = alive.Close()
 			_ = guard.Wait()
 		}
 	}
-	s.stop = func() {
-		s.end()
-		_ = os.RemoveAll(s.Dir)
+	if err != nil {
+		end(by)
 	}
-	return said, err
+	return end, err
 }
 
 func run(as *syscall.SysProcAttr, dir, program string, args ...string) error {
-	program, err := path(program)
+	program, err := Path(program)
 	if err != nil {
 		return err
 	}
@@ -212,9 +259,9 @@ func watch(pid int, by syscall.Signal, dir string) (io.Closer, *exec.Cmd, error)
 	return in, guard, nil
 }
 
-// owner makes dir the property of the user that the server runs as, if the tests run as root, which
+// Owner makes dir the property of the user that the server runs as, if the tests run as root, which
 // the server refuses. That is the user postgres, or the system user nobody.
-func owner(dir string) (*syscall.SysProcAttr, error) {
+func Owner(dir string) (*syscall.SysProcAttr, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
 	}
@@ -233,9 +280,9 @@ func owner(dir string) (*syscall.SysProcAttr, error) {
 	return nil, fmt.Errorf("no user to run a server as")
 }
 
-// path returns a program of the folder POSTGRES_BIN. Without one it also searches the folders of Debian, and prefers
+// Path returns a program of the folder POSTGRES_BIN. Without one it also searches the folders of Debian, and prefers
 // the newest version.
-func path(program string) (string, error) {
+func Path(program string) (string, error) {
 	if found, err := exec.LookPath(filepath.Join(os.Getenv("POSTGRES_BIN"), program)); err == nil && filepath.IsAbs(found) {
 		return found, nil
 	}

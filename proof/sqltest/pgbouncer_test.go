@@ -7,18 +7,14 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/holdfast-go/holdfast/fence"
 	"github.com/holdfast-go/holdfast/guard"
+	"github.com/holdfast-go/holdfast/internal/pgtest"
 	"github.com/holdfast-go/holdfast/sqlonce"
 )
 
@@ -26,72 +22,21 @@ import (
 // the version of PgBouncer.
 func bouncer(t *testing.T) (dsn, version string) {
 	t.Helper()
+	pgtest.NeedOnly(t, "pgbouncer")
 	s := postgres.need(t)
-	program, err := lookPath("pgbouncer")
-	if err != nil {
-		if ci, _ := strconv.ParseBool(os.Getenv("CI")); ci {
-			t.Fatalf("%v, and CI is true", err)
-		}
-		t.Skip(err)
-	}
 	_, direct := s.openAs(t, "")
-	dir, err := os.MkdirTemp("", "pgbouncer") //nolint:usetesting // a socket needs a short path
+	pooler, err := s.postgres.StartPooler(2)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	as, err := owner(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config := filepath.Join(dir, "config")
-	if err := os.WriteFile(config, fmt.Appendf(nil, `[databases]
-* = host=%s user=postgres
-[pgbouncer]
-listen_addr =
-unix_socket_dir = %s
-auth_type = any
-pool_mode = transaction
-default_pool_size = 2
-`, s.dir, dir), 0o644); err != nil { //nolint:gosec // another user reads it
-		t.Fatal(err)
-	}
+	t.Cleanup(pooler.Stop)
+	program, _ := pgtest.Path("pgbouncer")
 	out, err := exec.CommandContext(t.Context(), program, "--version").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	version, _, _ = strings.Cut(strings.TrimPrefix(string(out), "PgBouncer "), "\n")
-	cmd := exec.Command(program, "-q", config) //nolint:noctx // until the test ends
-	cmd.SysProcAttr = as
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	alive, watcher, err := watch(cmd.Process.Pid, syscall.SIGKILL, dir)
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if watcher != nil {
-			_ = watcher.Process.Kill() // before its pipe closes, as in server.begin
-			_ = alive.Close()
-			_ = watcher.Wait()
-		}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	dsn = strings.Replace(direct, "host="+s.dir, "host="+dir+" port=6432", 1)
-	db, err := sql.Open("pgx", dsn+" default_query_exec_mode=exec")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
-	for deadline := time.Now().Add(startTime); ; time.Sleep(20 * time.Millisecond) {
-		if err := db.PingContext(t.Context()); err == nil {
-			return dsn, version
-		} else if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
+	return pooler.DSN(direct[strings.LastIndex(direct, "=")+1:]), version
 }
 
 // Behind PgBouncer in transaction mode, fence and sqlonce work with a mode of pgx that prepares no

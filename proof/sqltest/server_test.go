@@ -3,17 +3,12 @@
 package sqltest_test
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,6 +21,7 @@ import (
 	_ "modernc.org/sqlite"             // driver "sqlite"
 
 	"github.com/holdfast-go/holdfast/fence"
+	"github.com/holdfast-go/holdfast/internal/pgtest"
 	"github.com/holdfast-go/holdfast/sqlonce"
 )
 
@@ -35,40 +31,37 @@ const startTime = time.Minute
 // does not outlive the tests, even if they are killed.
 type server struct {
 	dialect  fence.SQL
-	programs []string // the first one is the server
-	make     string   // shell command that initializes the folder $1
-	run      string   // arguments of the server for the folder $DIR
-	env      string   // of the server
-	stopBy   syscall.Signal
+	programs []string // that it needs
+	run      func(*server) error
 	driver   string
 	dsn      func(dir, database string) string
 
-	start func() error // once
-	dir   string
-	admin *sql.DB
-	stop  func()
-	bases atomic.Int64
+	start    func() error // once
+	dir      string
+	postgres *pgtest.Server
+	admin    *sql.DB
+	stop     func()
+	bases    atomic.Int64
 }
 
 var postgres = &server{
 	dialect:  fence.Postgres,
-	programs: []string{"postgres", "initdb"},
-	make:     `exec initdb --no-sync --auth=trust --username=postgres --locale=C --encoding=UTF8 --pgdata="$1/data"`,
-	run:      "-D $DIR/data -k $DIR -c listen_addresses= -c fsync=off -c synchronous_commit=off -c full_page_writes=off -c shared_buffers=16MB",
-	stopBy:   syscall.SIGQUIT, // stops at once, together with the child processes
-	driver:   "pgx",
-	dsn:      func(dir, database string) string { return "host=" + dir + " user=postgres dbname=" + database },
+	programs: []string{"postgres", "initdb", "pg_isready"},
+	run: func(s *server) (err error) {
+		if s.postgres, err = pgtest.Start(pgtest.Fast); err == nil {
+			s.dir, s.stop = s.postgres.Dir, s.postgres.Stop
+		}
+		return err
+	},
+	driver: "pgx",
+	dsn:    func(dir, database string) string { return "host=" + dir + " user=postgres dbname=" + database },
 }
 
 var mariadb = &server{
 	dialect:  fence.MySQL,
 	programs: []string{"mariadbd", "mariadb-install-db"},
-	make:     `exec mariadb-install-db --no-defaults --skip-test-db --auth-root-authentication-method=normal --datadir="$1/data"`,
-	run: "--no-defaults --datadir=$DIR/data --socket=$DIR/socket --pid-file=$DIR/pid --skip-networking --skip-log-bin --innodb-flush-log-at-trx-commit=0 " +
-		"--innodb-flush-method=nosync --innodb-buffer-pool-size=32M",
-	env:    "TZ=CET-1CEST,M3.5.0,M10.5.0/3", // central Europe, with daylight saving time
-	stopBy: syscall.SIGKILL,
-	driver: "mysql",
+	run:      (*server).mariadb,
+	driver:   "mysql",
 	dsn: func(dir, database string) string {
 		c := mysql.NewConfig()
 		c.User, c.Net, c.Addr, c.DBName = "root", "unix", dir+"/socket", strings.TrimPrefix(database, "postgres")
@@ -79,6 +72,7 @@ var mariadb = &server{
 // sqlite needs no program: each database is a file.
 var sqlite = &server{
 	dialect: fence.SQLite,
+	run:     (*server).folder,
 	driver:  "sqlite",
 	dsn: func(dir, database string) string {
 		return "file:" + filepath.Join(dir, database) + "?_txlock=immediate&_pragma=busy_timeout(30000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)"
@@ -122,14 +116,7 @@ func onServers(t *testing.T, test func(t *testing.T, s *server)) {
 // true.
 func (s *server) need(t *testing.T) *server {
 	t.Helper()
-	for _, p := range s.programs {
-		if _, err := lookPath(p); err != nil {
-			if ci, _ := strconv.ParseBool(os.Getenv("CI")); ci {
-				t.Fatalf("%v, and CI is true", err)
-			}
-			t.Skip(err)
-		}
-	}
+	pgtest.NeedOnly(t, s.programs...)
 	if err := s.start(); err != nil {
 		t.Fatal(err)
 	}
@@ -163,65 +150,25 @@ func (s *server) openAs(t *testing.T, settings string) (db *sql.DB, dsn string) 
 	return db, dsn
 }
 
-// begin creates a folder, lets the server initialize it, starts the server, and waits until it
-// replies.
-func (s *server) begin() (err error) {
-	dir, err := os.MkdirTemp("", "fence")
-	if err != nil {
-		return err
-	}
-	s.dir = dir
-	s.stop = func() { _ = os.RemoveAll(dir) }
-	if len(s.programs) == 0 {
-		return nil
-	}
-	as, err := owner(dir)
-	if err != nil {
-		return err
-	}
-	path, _ := lookPath(s.programs[1])
-	fill := exec.Command("sh", "-c", `PATH="$2:$PATH"; `+s.make, "sh", dir, filepath.Dir(path)) //nolint:noctx // it ends
-	fill.SysProcAttr, fill.Dir = as, dir
-	if out, err := fill.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", s.programs[1], err, out)
-	}
-	path, _ = lookPath(s.programs[0])
-	var said bytes.Buffer
-	cmd := exec.Command(path, strings.Fields(strings.ReplaceAll(s.run, "$DIR", dir))...) //nolint:noctx // it lives until stop
-	cmd.SysProcAttr, cmd.Dir, cmd.Stdout, cmd.Stderr = as, dir, &said, &said
-	cmd.Env = append(os.Environ(), s.env)
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	alive, guard, err := watch(cmd.Process.Pid, s.stopBy, dir)
-	s.stop = func() {
-		if s.admin != nil {
-			_ = s.admin.Close()
-		}
-		_ = cmd.Process.Signal(s.stopBy)
-		_ = cmd.Wait()
-		if guard != nil {
-			_ = guard.Process.Kill() // before its pipe closes; otherwise it would kill a process id that may belong to another process by now
-			_ = alive.Close()
-			_ = guard.Wait()
-		}
-		_ = os.RemoveAll(dir)
-	}
-	if err == nil {
+// begin starts the server, and waits until it replies.
+func (s *server) begin() error {
+	err := s.run(s)
+	if err == nil && s != sqlite {
 		err = s.await()
 	}
-	if err != nil {
+	if err != nil && s.stop != nil {
 		s.stop()
 		s.stop = nil
-		return fmt.Errorf("%s: %w\n%s", path, err, said.String())
 	}
-	return nil
+	return err
 }
 
 func (s *server) await() (err error) {
 	if s.admin, err = sql.Open(s.driver, s.dsn(s.dir, "postgres")); err != nil {
 		return err
 	}
+	end := s.stop
+	s.stop = func() { _ = s.admin.Close(); end() }
 	for deadline := time.Now().Add(startTime); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		if err = s.admin.PingContext(context.Background()); err == nil {
 			return nil
@@ -230,52 +177,40 @@ func (s *server) await() (err error) {
 	return err
 }
 
-// watch starts a process that stops the server and removes its folder if the test process dies
-// first, for example at the timeout of go test.
-func watch(pid int, by syscall.Signal, dir string) (io.Closer, *exec.Cmd, error) {
-	const script = `read _; kill -"$1" "$2"; for i in 1 2 3 4 5 6 7 8 9; do sleep 1; rm -rf "$3" && exit; done` // the children of the server still write
-	guard := exec.Command("sh", "-c", script, "sh", strconv.Itoa(int(by)), strconv.Itoa(pid), dir)              //nolint:noctx // as above
-	in, err := guard.StdinPipe()
-	if err == nil {
-		err = guard.Start()
+// folder creates the folder of a server.
+func (s *server) folder() (err error) {
+	if s.dir, err = os.MkdirTemp("", "fence"); err == nil {
+		s.stop = func() { _ = os.RemoveAll(s.dir) }
 	}
+	return err
+}
+
+// mariadb creates a folder, lets MariaDB initialize it, and starts the server.
+func (s *server) mariadb() error {
+	if err := s.folder(); err != nil {
+		return err
+	}
+	as, err := pgtest.Owner(s.dir)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	return in, guard, nil
-}
-
-// owner makes dir the property of the user that the servers run as, if the tests run as root, which
-// the servers refuse. That is the user postgres, or the system user nobody.
-func owner(dir string) (*syscall.SysProcAttr, error) {
-	if os.Geteuid() != 0 {
-		return nil, nil
+	command := func(program, args string) *exec.Cmd {
+		path, _ := pgtest.Path(program)
+		cmd := exec.Command(path, strings.Fields("--no-defaults --datadir="+s.dir+"/data "+args)...) //nolint:noctx // it lives until stop
+		cmd.SysProcAttr, cmd.Dir = as, s.dir
+		cmd.Env = append(os.Environ(), "TZ=CET-1CEST,M3.5.0,M10.5.0/3") // central Europe, with daylight saving time
+		return cmd
 	}
-	for _, name := range []string{"postgres", "nobody"} {
-		u, err := user.Lookup(name)
-		if err != nil {
-			continue
-		}
-		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
-		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
-		if err1 != nil || err2 != nil {
-			continue
-		}
-		return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}, os.Chown(dir, int(uid), int(gid))
+	if out, err := command("mariadb-install-db", "--skip-test-db --auth-root-authentication-method=normal").CombinedOutput(); err != nil {
+		return fmt.Errorf("mariadb-install-db: %w\n%s", err, out)
 	}
-	return nil, fmt.Errorf("no user to run a server as")
-}
-
-// lookPath also searches the folders of Debian for PostgreSQL, and prefers the newest version.
-func lookPath(program string) (string, error) {
-	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + program)
-	if len(found) > 0 {
-		return slices.Max(found), nil
+	end, err := pgtest.Begin(command("mariadbd", "--socket="+s.dir+"/socket --pid-file="+s.dir+"/pid --skip-networking --skip-log-bin "+
+		"--innodb-flush-log-at-trx-commit=0 --innodb-flush-method=nosync --innodb-buffer-pool-size=32M"), syscall.SIGKILL)
+	if err != nil {
+		return err
 	}
-	if path, err := exec.LookPath(program); err == nil {
-		return path, nil
-	}
-	return exec.LookPath("/usr/sbin/" + program)
+	s.stop = func() { end(syscall.SIGKILL); _ = os.RemoveAll(s.dir) }
+	return nil
 }
 
 func exec1(t *testing.T, db *sql.DB, text string, args ...any) {
