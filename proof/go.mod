@@ -2,7 +2,10 @@ module github.com/holdfast-go/holdfast/proof
 
 go 1.26.0
 
-replace github.com/holdfast-go/holdfast => ..
+replace (
+	github.com/holdfast-go/holdfast => ..
+	github.com/holdfast-go/holdfast/postgres => ../postgres
+)
 
 require (
 	entgo.io/ent v0.14.5
@@ -11,6 +14,7 @@ require (
 	github.com/go-sql-driver/mysql v1.10.1
 	github.com/hibiken/asynq v0.26.0
 	github.com/holdfast-go/holdfast v0.0.0-00010101000000-000000000000
+	github.com/holdfast-go/holdfast/postgres v0.0.0-00010101000000-000000000000
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/jmoiron/sqlx v1.4.0
 	github.com/redis/go-redis/v9 v9.23.0

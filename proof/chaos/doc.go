@@ -12,7 +12,7 @@
 //   - An order makes a worker stop or die at a point (point_test.go): at a step of a handler, or
 //     when a command of the network is sent or answered.
 //   - The oracle (oracle_test.go) reads the journal and judges holds, tokens, once keys, waits and
-//     calls. It knows nothing of Redis. judge_test.go tells it stories with one mistake each.
+//     calls. It knows nothing of Redis and PostgreSQL. judge_test.go tells it stories with one mistake each.
 //   - A scenario (scenarios_test.go) is a row of a table: the servers, the load, what happens to
 //     whom, which rules hold, and what the run must have shown, so that it proves something.
 //

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/event"
@@ -19,6 +20,8 @@ var (
 	kills      = flag.Int("kills", 60, "workers that are killed at a point")
 	latestN    = flag.Int("latest-kills", 300, "workers that are killed while tasks of Latest are enqueued")
 	stops      = flag.Int("stops", 40, "workers that are stopped at a point")
+	crashes    = flag.Int("crashes", 30, "how often PostgreSQL is killed; a third for the control")
+	promotions = flag.Int("promotions", 10, "standbys of PostgreSQL that are promoted")
 	after      = flag.Duration("after", 3*time.Second, "how long the load goes on after a fault of servers")
 	migrations = flag.Int("migrations", 100, "slots that are moved under load; a fifth with ReplicaAcks")
 	httpKeys   = flag.Int("http-keys", 1000, "once keys that clients send requests for, 50 times each")
@@ -124,7 +127,7 @@ func scenarios() []scenario {
 	for _, f := range serverFaults {
 		all = append(all, f.scenario())
 	}
-	return append(all, quorumScenarios()...)
+	return slices.Concat(all, quorumScenarios(), postgresScenarios())
 }
 
 var minReplicas = []string{"--min-replicas-to-write", "1", "--min-replicas-max-lag", "1"}
@@ -276,10 +279,10 @@ func killServers(r *run) {
 	}
 }
 
-// shareFault kills the worker, stops it, or cuts it off, at a random moment.
+// shareFault kills the worker, stops it, or cuts it off if it is behind a proxy, at a random moment.
 func shareFault(p *slot, until time.Time) {
 	d := min(lease/10+rand.N(2*lease), time.Until(until))
-	switch rand.IntN(4) {
+	switch rand.IntN(3 + len(p.links)) {
 	case 0, 1:
 		p.killForPermits()
 	case 2:
@@ -353,8 +356,13 @@ func (r *run) countPermits() {
 // locks returns one of two Lockers of the test on the only server, without a proxy.
 func (r *run) locks(i int) *lockcore.Locker {
 	r.lockersOnce.Do(func() {
+		o := lockcore.Options{Terms: lockcore.Terms{Lease: lease}}
 		for range 2 {
-			r.lockers = append(r.lockers, chaos.Locker(r, r.one.Client(r), lockcore.Options{Terms: lockcore.Terms{Lease: lease}}))
+			if r.base != nil {
+				r.lockers = append(r.lockers, r.base.locker(r, o))
+				continue
+			}
+			r.lockers = append(r.lockers, chaos.Locker(r, r.one.Client(r), o))
 		}
 	})
 	return r.lockers[i]

@@ -2,15 +2,18 @@ package chaos_test
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/postgres"
 	"github.com/holdfast-go/holdfast/proof/chaos"
 )
 
@@ -23,6 +26,7 @@ type servers struct {
 	masters []*redistest.Server // independent
 	disks   []string            // folders of their append-only files
 	struck  []*struck           // their faults
+	base    *database
 }
 
 // clients are the kinds of client that a worker can have, by name. The network of the kind "one"
@@ -59,8 +63,16 @@ func failover(t task) *redis.FailoverOptions {
 }
 
 // connect returns the Locker of a worker, and its clients.
-func connect(t task, w *tripwire, o lockcore.Options) (locks *lockcore.Locker, all []redis.UniversalClient, err error) {
-	if t.Client == "masters" {
+func connect(t task, w *tripwire, o lockcore.Options) (locks *lockcore.Locker, all []io.Closer, err error) {
+	switch t.Client {
+	case "postgres":
+		pool, err := pgxpool.New(background(), t.Addrs[0])
+		if err != nil {
+			return nil, nil, err
+		}
+		locks, err = postgres.New(pool, postgres.Options{Options: o})
+		return locks, []io.Closer{closer(pool.Close)}, err
+	case "masters":
 		masters := make([]*redis.Client, len(t.Addrs))
 		for i, addr := range t.Addrs {
 			masters[i] = redis.NewClient(&redis.Options{Addr: addr})
@@ -75,8 +87,13 @@ func connect(t task, w *tripwire, o lockcore.Options) (locks *lockcore.Locker, a
 	}
 	rdb := client(t, w)
 	locks, err = lockcore.New(rdb, o)
-	return locks, []redis.UniversalClient{rdb}, err
+	return locks, []io.Closer{rdb}, err
 }
+
+// closer is a Close without an error.
+type closer func()
+
+func (c closer) Close() error { c(); return nil }
 
 func oneServer(r *run) {
 	r.one = redistest.Real(r)

@@ -6,13 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
@@ -70,7 +70,7 @@ func keyName(i int) string { return fmt.Sprint("k", i) }
 type worker struct {
 	task
 	tripwire
-	clients []redis.UniversalClient
+	clients []io.Closer
 	locks   *lockcore.Locker
 	ids     atomic.Int64
 	counter net.Conn        // to the counting server
