@@ -70,7 +70,7 @@ func cut(text string) string {
 		return text
 	}
 	switch name {
-	case "lockcore", "doctor", "guard", "idempotency", "fence", "sqlonce", "asynqmw", "cronmw", "httpmw":
+	case "lockcore", "doctor", "guard", "idempotency", "fence", "sqlonce", "asynqmw", "cronmw", "httpmw", "rivermw":
 		return rest
 	}
 	return text

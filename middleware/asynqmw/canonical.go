@@ -9,18 +9,20 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/holdfast-go/holdfast/internal/jsonkey"
 )
 
 var errInexact = errors.New("the text is not valid Unicode")
 
-// decodeExact is decodeJSON, but returns an error for text that is not valid Unicode.
+// decodeExact is jsonkey.Decode, but returns an error for text that is not valid Unicode.
 // encoding/json replaces such text by U+FFFD, so different payloads would be equal. It returns an
 // error for more than 10,000 levels, which bounds the recursion of appendCanonical.
 func decodeExact(b []byte) (any, error) {
 	if !utf8.Valid(b) || loneSurrogate(b) {
 		return nil, errInexact
 	}
-	return decodeJSON(b)
+	return jsonkey.Decode(b)
 }
 
 // loneSurrogate reports whether b, if it is JSON, has an escaped half of a surrogate pair without
@@ -59,14 +61,14 @@ func surrogate(b []byte) byte {
 	}
 }
 
-// appendCanonical appends the canonical form of v, a document of decodeJSON. Two documents have the
+// appendCanonical appends the canonical form of v, a document of jsonkey.Decode. Two documents have the
 // same form only if they are equal. Each value begins with a letter for its type. The length of a
 // text, list or object precedes its content.
 func appendCanonical(b []byte, v any) []byte {
 	switch v := v.(type) {
 	case nil:
 		return append(b, 'n')
-	case absent:
+	case jsonkey.Absent:
 		return append(b, '-')
 	case bool:
 		return append(b, strconv.FormatBool(v)[0])

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/holdfast-go/holdfast/internal/jsonkey"
 )
 
 // FingerprintFunc returns the bytes that must be equal in all tasks of a key. They may have any
@@ -45,20 +47,20 @@ func Fields(pointers ...string) FingerprintFunc {
 	return func(t *asynq.Task) ([]byte, error) {
 		doc, err := decodeExact(t.Payload())
 		if err != nil {
-			return nil, fmt.Errorf("no value at %q: payload is not JSON: %w", compiled[0].text, err)
+			return nil, fmt.Errorf("no value at %q: payload is not JSON: %w", compiled[0].Text, err)
 		}
 		var b []byte
 		found := false
 		for _, p := range compiled {
-			v, ok := p.find(doc)
+			v, ok := p.Find(doc)
 			if !ok {
-				v = absent{}
+				v = jsonkey.Absent{}
 			}
 			found = found || ok
 			b = appendCanonical(b, v)
 		}
 		if !found {
-			return nil, fmt.Errorf("no value at %q or at any other of the %d pointers", compiled[0].text, len(compiled))
+			return nil, fmt.Errorf("no value at %q or at any other of the %d pointers", compiled[0].Text, len(compiled))
 		}
 		return b, nil
 	}
@@ -78,7 +80,7 @@ func Except(pointers ...string) FingerprintFunc {
 			return nil, fmt.Errorf("payload is not JSON: %w", err)
 		}
 		for _, p := range compiled {
-			p.remove(doc)
+			p.Remove(doc)
 		}
 		return appendCanonical(nil, doc), nil
 	}
@@ -86,17 +88,17 @@ func Except(pointers ...string) FingerprintFunc {
 
 // mustPointers compiles pointers. It sorts them, so that their order does not change the
 // fingerprint.
-func mustPointers(fn string, pointers []string) []pointer {
+func mustPointers(fn string, pointers []string) []jsonkey.Pointer {
 	if len(pointers) == 0 {
 		panic(fmt.Sprintf("asynqmw: %s: at least one JSON pointer is needed", fn))
 	}
 	sorted := slices.Compact(slices.Sorted(slices.Values(pointers)))
-	compiled := make([]pointer, len(sorted))
+	compiled := make([]jsonkey.Pointer, len(sorted))
 	for i, p := range sorted {
 		if p == "" {
 			panic(fmt.Sprintf("asynqmw: %s: JSON pointer \"\" names the whole payload, use WholePayload", fn))
 		}
-		compiled[i] = mustPointer(fn, p)
+		compiled[i] = jsonkey.MustPointer("asynqmw: "+fn, p)
 	}
 	return compiled
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/idempotency"
 	"github.com/holdfast-go/holdfast/internal/errtext"
+	"github.com/holdfast-go/holdfast/internal/jsonkey"
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
@@ -115,7 +116,7 @@ func ByTaskID() KeyFunc {
 		}
 		onePayload(ctx)
 		queue, _ := asynq.GetQueueName(ctx)
-		return guard.Key{Class: "task", ID: joinParts(queue, id)}, nil
+		return guard.Key{Class: "task", ID: jsonkey.Join(queue, id)}, nil
 	}
 }
 
@@ -133,7 +134,7 @@ func ByType() KeyFunc {
 func ByPayload() KeyFunc {
 	return func(ctx context.Context, t *asynq.Task) (guard.Key, error) {
 		onePayload(ctx)
-		return guard.Key{Class: "payload", ID: joinParts(t.Type(), idempotency.Digest(nil, string(t.Payload())))}, nil
+		return guard.Key{Class: "payload", ID: jsonkey.Join(t.Type(), idempotency.Digest(nil, string(t.Payload())))}, nil
 	}
 }
 
@@ -153,7 +154,7 @@ func ByQueue() KeyFunc {
 // returns an error if the header is missing or empty. ByHeader panics on a bad class or an empty
 // name. A class must not be empty or have a colon, and must be a valid Terms.Name.
 func ByHeader(class, name string) KeyFunc {
-	mustClass("ByHeader", class)
+	jsonkey.MustClass("asynqmw: ByHeader", class)
 	if name == "" {
 		panic("asynqmw: ByHeader: name must not be empty")
 	}
@@ -181,29 +182,8 @@ func ByHeader(class, name string) KeyFunc {
 // ByJSON panics on a bad class (see [ByHeader]), without a pointer, and on a pointer that RFC 6901
 // does not allow.
 func ByJSON(class string, pointers ...string) KeyFunc {
-	mustClass("ByJSON", class)
-	if len(pointers) == 0 {
-		panic("asynqmw: ByJSON: at least one pointer is needed")
-	}
-	compiled := make([]pointer, len(pointers))
-	for i, p := range pointers {
-		compiled[i] = mustPointer("ByJSON", p)
-	}
-	return func(_ context.Context, t *asynq.Task) (guard.Key, error) {
-		k := guard.Key{Class: class}
-		doc, err := decodeJSON(t.Payload())
-		if err != nil {
-			return k, fmt.Errorf("no value at %q: payload is not JSON: %w", pointers[0], err)
-		}
-		ids := make([]string, len(compiled))
-		for i, p := range compiled {
-			if ids[i], err = p.value(doc); err != nil {
-				return k, err
-			}
-		}
-		k.ID = joinParts(ids...)
-		return k, nil
-	}
+	key := jsonkey.New("asynqmw: ByJSON", class, pointers...)
+	return func(_ context.Context, t *asynq.Task) (guard.Key, error) { return key(t.Payload()) }
 }
 
 // Join returns a [KeyFunc] that makes one key of several: Join(ByQueue(), ByJSON("account", "/id"))
@@ -234,43 +214,15 @@ func Join(keys ...KeyFunc) KeyFunc {
 			}
 			ids = append(ids, k.ID)
 		}
-		return guard.Key{Class: strings.Join(classes, "+"), ID: joinParts(ids...)}, nil
+		return guard.Key{Class: strings.Join(classes, "+"), ID: jsonkey.Join(ids...)}, nil
 	}
 }
-
-func mustClass(fn, class string) {
-	if class == "" || strings.Contains(class, ":") {
-		panic(fmt.Sprintf("asynqmw: %s: class is %q, must not be empty or have a colon", fn, class))
-	}
-	if err := (lockcore.Terms{Name: class}).Validate(); err != nil {
-		panic(fmt.Sprintf("asynqmw: %s: class: %v", fn, err))
-	}
-}
-
-var partEscaper = strings.NewReplacer("%", "%25", ",", "%2C")
-
-// joinParts returns different texts for different lists of the same length. It does not escape a
-// single part, so that other code can write its key by hand: account:42.
-func joinParts(parts ...string) string {
-	if len(parts) == 1 {
-		return parts[0]
-	}
-	escaped := make([]string, len(parts))
-	for i, p := range parts {
-		escaped[i] = partEscaper.Replace(p)
-	}
-	return strings.Join(escaped, ",")
-}
-
-var typeEscaper = strings.NewReplacer("%", "%25", "/", "%2F")
 
 // OnceKey returns the key under which [Once] records a task of this type and key: OnceKey("charge",
 // guard.Key{Class: "payment", ID: "7"}) is charge/payment:7. Use it for idempotency.Lookup and
 // Clear, for guard.Token, and in tests. The first slash ends the type. In the type a slash becomes
 // %2F and a percent sign %25.
-func OnceKey(taskType string, k guard.Key) string {
-	return typeEscaper.Replace(taskType) + "/" + k.String() //planted:once-key-has-type
-}
+func OnceKey(taskType string, k guard.Key) string { return jsonkey.OnceKey(taskType, k) }
 
 // keyError is the error for a task without a usable key, fingerprint or limit.
 type keyError struct {
