@@ -1,0 +1,2 @@
+// Package rivermw has middlewares for River workers.
+package rivermw
