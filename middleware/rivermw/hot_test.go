@@ -142,3 +142,11 @@ func (c crowd) check(t *testing.T, jobs int) {
 		t.Errorf("%+v", c)
 	}
 }
+
+// Jobs of one account and as many of others: all are done, those of the account one at a time, and
+// no attempt is used up.
+func TestHot(t *testing.T) {
+	testlevel.Full(t)
+	t.Parallel()
+	charge(t, 40, parkedHot).check(t, 80)
+}

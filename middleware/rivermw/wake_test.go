@@ -1,0 +1,236 @@
+//go:build unix
+
+package rivermw_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/rivertype"
+
+	"github.com/holdfast-go/holdfast/event"
+	"github.com/holdfast-go/holdfast/internal/testlevel"
+	"github.com/holdfast-go/holdfast/lockcore"
+	"github.com/holdfast-go/holdfast/locktest"
+	"github.com/holdfast-go/holdfast/middleware/rivermw"
+)
+
+// guarded is a configuration with Wake and an Exclusive of the account.
+func (w *world) guarded(cfg *river.Config, terms lockcore.Terms) *river.Config {
+	cfg.Middleware = []rivertype.Middleware{
+		rivermw.Wake[pgx.Tx](cfg),
+		rivermw.Exclusive(w.locks, byAccount, rivermw.ExclusiveOptions{Terms: terms}),
+	}
+	return cfg
+}
+
+// parked waits until the job is parked on the key.
+func (w *world) parked(id int64) *rivertype.JobRow {
+	w.Helper()
+	return w.until(id, func(j *rivertype.JobRow) bool {
+		return j.State == rivertype.JobStateScheduled && strings.Contains(string(j.Metadata), `rivermw: parked on key \"account:42\" with `)
+	})
+}
+
+// A job whose key is busy is parked under the name river/ID, without an attempt. The end of the hold
+// wakes it, long before it would come back. The locks are in PostgreSQL, or on a Redis.
+func TestParked(t *testing.T) {
+	t.Parallel()
+	for name, locks := range map[string]func(*world) *lockcore.Locker{
+		"postgres": func(w *world) *lockcore.Locker { return w.locker() },
+		"redis": func(w *world) *lockcore.Locker {
+			s := locktest.NewServer(w)
+			w.locks = s.Locker(lockcore.Options{Observer: w.heard})
+			return s.Locker(lockcore.Options{})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			release := locktest.Hold(t, locks(w), "account:42") // another process
+			ran := make(chan int, 1)
+			w.serve(w.guarded(config(3, charging(func(_ context.Context, job *river.Job[chargeArgs]) error {
+				ran <- job.Attempt
+				return nil
+			})), noWait))
+			id := w.insert(chargeArgs{Account: "42"})
+			if job := w.parked(id); job.Attempt != 0 || time.Until(job.ScheduledAt) < 20*time.Second {
+				t.Errorf("%+v", job)
+			}
+			if h, err := w.locks.Inspect(t.Context(), event.KindExclusive, "account:42"); err != nil || h.Parked != 1 || h.OldestParked != fmt.Sprint("river/", id) {
+				t.Errorf("%+v, %v", h, err)
+			}
+			release()
+			job := w.ends(id, rivertype.JobStateCompleted)
+			if attempt := <-ran; attempt != 1 || snoozes(t, job) != 1 || job.AttemptedAt.Sub(job.CreatedAt) > 15*time.Second {
+				t.Errorf("%+v, metadata %s", job, job.Metadata)
+			}
+			p, u := locktest.EventsOf[event.Parked](w.heard), locktest.EventsOf[event.Unparked](w.heard)
+			if len(p) != 1 || len(u) != 1 || p[0].Key != "account:42" || p[0].Name != "account" {
+				t.Errorf("parked %+v, unparked %+v", p, u)
+			}
+		})
+	}
+}
+
+// A job that was parked and has succeeded is worked again by a late wake. It does not run again, but
+// 30 s later it would.
+func TestLateWake(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	release := locktest.Hold(t, w.locker(), "account:42")
+	ran := make(chan bool, 10)
+	w.serve(w.guarded(config(3, charging(func(context.Context, *river.Job[chargeArgs]) error {
+		ran <- true
+		return nil
+	})), noWait))
+	id := w.insert(chargeArgs{Account: "42"})
+	w.parked(id)
+	release()
+	w.ends(id, rivertype.JobStateCompleted)
+	if _, err := w.client.JobRetry(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	w.until(id, func(j *rivertype.JobRow) bool { return j.State == rivertype.JobStateCompleted && j.Attempt == 2 })
+	if n := len(locktest.EventsOf[event.RerunSkipped](w.heard)); len(ran) != 1 || n != 1 {
+		t.Errorf("%d runs, %d events", len(ran), n)
+	}
+	// Its note is an hour old: an operator works it again.
+	if _, err := w.pool.Exec(t.Context(), `UPDATE river_job SET metadata = jsonb_set(metadata, '{holdfast,ran}', to_jsonb(now() - interval '1 hour'))`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.client.JobRetry(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	w.until(id, func(j *rivertype.JobRow) bool { return j.State == rivertype.JobStateCompleted && j.Attempt == 3 })
+	if len(ran) != 2 {
+		t.Errorf("%d runs", len(ran))
+	}
+}
+
+// A parked job that fails is not woken before its next attempt is due.
+func TestFailedIsNotParked(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	release := locktest.Hold(t, w.locker(), "account:42")
+	work := charging(fails)
+	cfg := w.guarded(config(3, work), noWait)
+	cfg.MaxAttempts = 2
+	w.serve(cfg)
+	id := w.insert(chargeArgs{Account: "42"})
+	w.parked(id)
+	release()
+	job := w.ends(id, rivertype.JobStateDiscarded)
+	if len(job.Errors) != 2 || strings.Contains(string(job.Metadata), "parked on") {
+		t.Errorf("%+v, metadata %s", job, job.Metadata)
+	}
+}
+
+// River stops while a job waits for its key, or an operator cancels the job. It gets no key
+// afterwards, and uses up no attempt.
+func TestStopWhileWaiting(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*world, int64) rivertype.JobState{
+		"stop": func(w *world, _ int64) rivertype.JobState {
+			if err := w.client.StopAndCancel(w.Context()); err != nil {
+				w.Error(err)
+			}
+			return rivertype.JobStateAvailable
+		},
+		"cancel": func(w *world, id int64) rivertype.JobState {
+			if _, err := w.client.JobCancel(w.Context(), id); err != nil {
+				w.Error(err)
+			}
+			return rivertype.JobStateCancelled
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			release := locktest.Hold(t, w.locker(), "account:42")
+			cfg := config(1, charging(func(context.Context, *river.Job[chargeArgs]) error {
+				t.Error("it runs")
+				return nil
+			}))
+			cfg.Middleware = []rivertype.Middleware{rivermw.Exclusive(w.locks, byAccount, rivermw.ExclusiveOptions{Terms: lockcore.Terms{Wait: lockcore.Forever}})}
+			w.serve(cfg)
+			id := w.insert(chargeArgs{Account: "42"})
+			if !w.eventually(func() bool {
+				h, err := w.locks.Inspect(t.Context(), event.KindExclusive, "account:42")
+				return err == nil && h.Queue > 0
+			}) {
+				t.Fatal("it does not wait")
+			}
+			state := end(w, id)
+			if job := w.ends(id, state); job.State == rivertype.JobStateAvailable && (job.Attempt != 0 || len(job.Errors) != 0) {
+				t.Errorf("%+v", job)
+			}
+			release()
+			le, err := w.locks.Acquire(t.Context(), "account:42", lockcore.Terms{Wait: time.Minute}) // it may be reserved for a moment
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = le.Release(t.Context())
+		})
+	}
+}
+
+// A job does not wait for so long that River gives it to another worker.
+func TestWaitEndsBeforeRescue(t *testing.T) {
+	testlevel.Full(t)
+	t.Parallel()
+	w := newWorld(t)
+	locktest.Hold(t, w.locker(), "account:42")
+	cfg := w.guarded(config(3, charging(succeeds)), lockcore.Terms{Wait: lockcore.Forever})
+	cfg.JobTimeout, cfg.RescueStuckJobsAfter = time.Second, 4*time.Second
+	w.serve(cfg)
+	began := time.Now()
+	id := w.insert(chargeArgs{Account: "42"})
+	w.parked(id)
+	if waited := time.Since(began); waited < 2*time.Second {
+		t.Errorf("it waited %v", waited)
+	}
+}
+
+// The Observer gets event.Misconfigured once if Wake is inside of a guard, if its transactions are
+// not those of the client, and if workers look for jobs too seldom.
+func TestMisconfigured(t *testing.T) {
+	t.Parallel()
+	for want, build := range map[string]func(*world, *river.Config){
+		"Wake is inside of a guard": func(w *world, cfg *river.Config) {
+			guarded := rivermw.Exclusive(w.locks, byAccount, rivermw.ExclusiveOptions{Terms: noWait})
+			cfg.Middleware = []rivertype.Middleware{guarded, rivermw.Wake[pgx.Tx](cfg)}
+		},
+		"no River client with transactions of type *sql.Tx": func(w *world, cfg *river.Config) {
+			w.guarded(cfg, noWait)
+			cfg.Middleware[0] = rivermw.Wake[*sql.Tx](cfg)
+		},
+		`FetchPollInterval of queue "default" is 300ms`: func(w *world, cfg *river.Config) {
+			cfg.FetchPollInterval = 300 * time.Millisecond
+			w.guarded(cfg, noWait)
+		},
+	} {
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			cfg := config(3, charging(succeeds))
+			build(w, cfg)
+			w.serve(cfg)
+			w.ends(w.insert(chargeArgs{Account: "42"}), rivertype.JobStateCompleted)
+			release := locktest.Hold(t, w.locker(), "account:42")
+			w.snoozed(w.insert(chargeArgs{Account: "42"}))
+			release()
+			w.ends(w.insert(chargeArgs{Account: "42"}), rivertype.JobStateCompleted)
+			w.ends(w.insert(chargeArgs{Account: "42"}), rivertype.JobStateCompleted)
+			if m := locktest.EventsOf[event.Misconfigured](w.heard); len(m) != 1 || !strings.Contains(m[0].Problem, want) {
+				t.Errorf("%+v", m)
+			}
+		})
+	}
+}
