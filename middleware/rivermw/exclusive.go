@@ -115,4 +115,3 @@ func Throttled(locks *lockcore.Locker, key KeyFunc, r lockcore.Rate, o ThrottleO
 	}
 	return m
 }
-

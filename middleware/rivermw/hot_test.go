@@ -15,15 +15,14 @@ import (
 	"github.com/riverqueue/river/rivertype"
 
 	"github.com/holdfast-go/holdfast/internal/testlevel"
-	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/middleware/rivermw"
 )
 
-func snoozes(t testing.TB, job *rivertype.JobRow) int {
-	t.Helper()
+func snoozes(tb testing.TB, job *rivertype.JobRow) int {
+	tb.Helper()
 	var m struct{ Snoozes int }
 	if err := json.Unmarshal(job.Metadata, &m); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return m.Snoozes
 }
@@ -113,7 +112,7 @@ func charge(t *testing.T, n int, guards func(*world, *river.Config) []rivertype.
 func parkedHot(w *world, cfg *river.Config) []rivertype.Middleware {
 	return []rivertype.Middleware{
 		rivermw.Wake[pgx.Tx](cfg),
-		rivermw.Exclusive(w.locks, rivermw.ByJSON("account", "/account_id"), rivermw.ExclusiveOptions{Terms: lockcore.Terms{}}),
+		rivermw.Exclusive(w.locks, byAccount, rivermw.ExclusiveOptions{}),
 	}
 }
 

@@ -100,7 +100,7 @@ func stories() map[string]story {
 		},
 		"handler found a key busy": {
 			guards: alone(rivermw.ExclusiveOptions{}),
-			work: func(ctx context.Context, _ *river.Job[chargeArgs]) error {
+			work: func(context.Context, *river.Job[chargeArgs]) error {
 				return &lockcore.BusyError{Key: "other"}
 			},
 			runs: 1, state: snoozedNow,
@@ -171,11 +171,13 @@ func stories() map[string]story {
 			work:   succeeds, twice: true, runs: 1, attempts: 1, error: "fingerprint", state: rivertype.JobStateCancelled,
 		},
 		"no fingerprint": {
-			guards: once(rivermw.OnceOptions{Fingerprint: func(*rivertype.JobRow) ([]byte, error) { return nil, errPrinter }}),
+			guards:   once(rivermw.OnceOptions{Fingerprint: func(*rivertype.JobRow) ([]byte, error) { return nil, errPrinter }}),
 			attempts: 1, error: "no fingerprint for a job of kind", state: rivertype.JobStateCancelled,
 		},
 		"no key": {
-			guards:   one(func(w *world) rivertype.WorkerMiddleware { return rivermw.Exclusive(w.locks, rivermw.ByJSON("user", "/user"), rivermw.ExclusiveOptions{}) }),
+			guards: one(func(w *world) rivertype.WorkerMiddleware {
+				return rivermw.Exclusive(w.locks, rivermw.ByJSON("user", "/user"), rivermw.ExclusiveOptions{})
+			}),
 			attempts: 1, error: `no key for a job of kind "charge": no value at "/user"`, state: rivertype.JobStateCancelled,
 		},
 		"key too long": {
@@ -271,7 +273,9 @@ func nameOf(job *rivertype.JobRow) string {
 	return a.Account
 }
 
-func (o *outcomes) Middleware(job *rivertype.JobRow) []rivertype.WorkerMiddleware { return o.guards[nameOf(job)] }
+func (o *outcomes) Middleware(job *rivertype.JobRow) []rivertype.WorkerMiddleware {
+	return o.guards[nameOf(job)]
+}
 
 func (o *outcomes) Work(ctx context.Context, job *river.Job[chargeArgs]) error {
 	o.mu.Lock()
