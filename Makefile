@@ -8,7 +8,7 @@ TOOL     := $(GO) tool -modfile=$(CURDIR)/tools/go.mod
 GOTEST   ?= $(GO) test
 
 # Modules of their own, so that the root module needs only what users and its tests need.
-MODULES  := postgres proof bench examples/frameworks examples/inventory examples/observability inspect/browsertest
+MODULES  := postgres middleware/rivermw proof bench examples/frameworks examples/inventory examples/observability examples/river inspect/browsertest
 
 # Tests have levels, see internal/testlevel: go test runs level quick.
 FULL     := HOLDFAST_TEST_LEVEL=full

@@ -126,6 +126,7 @@ func TestHotMarks(t *testing.T) {
 	c := charge(t, n, parkedHot)
 	t.Logf("no lock: %+v", free)
 	t.Logf("parked:  %+v", c)
+	t.Logf("waiting: %+v", charge(t, n, func(w *world, cfg *river.Config) []rivertype.Middleware { return parkedHot(w, cfg)[1:] }))
 	if c.others.Seconds() > 1.2*free.others.Seconds() {
 		t.Errorf("the others took %v, and %v without a lock", c.others, free.others)
 	}

@@ -56,7 +56,7 @@ func victim(dsn string, in *bufio.Scanner) error {
 		e := entry{PID: os.Getpid(), Job: job.ID, Account: job.Args.Account}
 		h, held := guard.Current(ctx)
 		if !held { // the machine was so busy that the lease has ended
-			return context.Cause(ctx)
+			return cmp.Or(context.Cause(ctx), lockcore.ErrLost)
 		}
 		e.Token, e.At = h.Token, process.Now()
 		process.WriteLine(os.Stdout, e)
@@ -165,13 +165,18 @@ func TestKilledWorkers(t *testing.T) {
 		t.Fatal(err)
 	}
 	done, runs, cut := judge(t, entries, killed)
-	if done != kills*perKill {
-		t.Errorf("%d of %d jobs have a complete run", done, kills*perKill)
+	if len(done) != kills*perKill {
+		t.Errorf("%d of %d jobs have a complete run", len(done), kills*perKill)
+	}
+	for _, e := range entries {
+		if !done[e.Job] {
+			t.Errorf("no complete run: %+v, %+v", e, w.job(e.Job))
+		}
 	}
 	if cut == 0 || parked == 0 {
 		t.Errorf("%d runs were cut off, and up to %d jobs parked: the test has shown nothing", cut, parked)
 	}
-	t.Logf("%d runs of %d jobs, %d cut off by a kill, up to %d parked; %d jobs running after the last kill, all done %v later", runs, done, cut, parked, atKill, time.Since(began).Round(time.Second))
+	t.Logf("%d runs of %d jobs, %d cut off by a kill, up to %d parked; %d jobs running after the last kill, all done %v later", runs, len(done), cut, parked, atKill, time.Since(began).Round(time.Second))
 }
 
 // run is a run in the journal. A run that a kill has cut off ends when its process was still alive.
@@ -183,18 +188,19 @@ type run struct {
 }
 
 // judge fails the test if runs of an account are side by side or have tokens that do not grow. It
-// returns how many jobs have a complete run, how many runs there are, and how many were cut off.
-func judge(t interface{ Errorf(string, ...any) }, entries []entry, killed map[int]int64) (done, total, cut int) {
+// returns which jobs have a complete run, how many runs there are, and how many were cut off.
+func judge(t interface{ Errorf(string, ...any) }, entries []entry, killed map[int]int64) (done map[int64]bool, total, cut int) {
 	type id struct {
 		pid   int
 		job   int64
 		token int64
 	}
-	ends, complete := map[id]int64{}, map[int64]bool{}
+	ends := map[id]int64{}
+	done = map[int64]bool{}
 	for _, e := range entries {
 		if e.Ends {
 			ends[id{e.PID, e.Job, e.Token}] = e.At
-			complete[e.Job] = true
+			done[e.Job] = true
 		}
 	}
 	runs := map[string][]run{}
@@ -223,7 +229,7 @@ func judge(t interface{ Errorf(string, ...any) }, entries []entry, killed map[in
 			}
 		}
 	}
-	return len(complete), total, cut
+	return done, total, cut
 }
 
 // complaints counts what judge finds.

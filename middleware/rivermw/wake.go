@@ -235,13 +235,14 @@ func noteOf(job *rivertype.JobRow) (n note) {
 func (n note) set(ctx context.Context) { _ = river.MetadataSet(ctx, noteField, n) }
 
 // ended stores how the run of a job with the note n has ended. After a failure the job is not known
-// to be parked.
+// to be parked. If it is snoozed, a guard inside may have parked it.
 func (n note) ended(ctx context.Context, answer error) {
-	if answer != nil {
+	switch {
+	case answer == nil:
+		note{n.Waits, time.Now()}.set(ctx)
+	case !errors.Is(answer, (*rivertype.JobSnoozeError)(nil)):
 		note{}.set(ctx)
-		return
 	}
-	note{n.Waits, time.Now()}.set(ctx)
 }
 
 // spread returns d or up to a quarter more, so that jobs do not come back together.

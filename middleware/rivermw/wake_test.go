@@ -114,6 +114,33 @@ func TestLateWake(t *testing.T) {
 	}
 }
 
+// A job is parked on its account, and then on its payment, which another job has. It gives the account
+// back, and is woken each time.
+func TestParkedTwice(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	other := w.locker()
+	account, payment := locktest.Hold(t, other, "account:42"), locktest.HoldOnce(t, other, "charge/payment:7")
+	cfg := config(3, charging(succeeds))
+	cfg.Middleware = []rivertype.Middleware{
+		rivermw.Wake[pgx.Tx](cfg),
+		rivermw.Exclusive(w.locks, byAccount, rivermw.ExclusiveOptions{Terms: noWait}),
+		rivermw.Once(w.locks, byPayment, rivermw.OnceOptions{}),
+	}
+	w.serve(cfg)
+	id := w.insert(chargeArgs{Account: "42", Payment: 7})
+	w.parked(id)
+	account()
+	w.until(id, func(j *rivertype.JobRow) bool {
+		return j.State == rivertype.JobStateScheduled && strings.Contains(string(j.Metadata), `rivermw: parked on once key \"charge/payment:7\" with `)
+	})
+	locktest.Hold(t, other, "account:42")()
+	payment()
+	if job := w.ends(id, rivertype.JobStateCompleted); snoozes(t, job) != 2 || job.AttemptedAt.Sub(job.CreatedAt) > 15*time.Second {
+		t.Errorf("%+v, metadata %s", job, job.Metadata)
+	}
+}
+
 // A parked job that fails is not woken before its next attempt is due.
 func TestFailedIsNotParked(t *testing.T) {
 	t.Parallel()
