@@ -59,6 +59,7 @@ type guardedKey struct{}
 
 // Work implements rivertype.WorkerMiddleware.
 func (m *middleware) Work(ctx context.Context, job *rivertype.JobRow, doInner func(context.Context) error) error {
+	began := time.Now()
 	ctx = context.WithValue(lockcore.WithTask(ctx, "river/"+task(job.ID)), guardedKey{}, m.locks)
 	c := call{job: job, terms: m.terms}
 	k, err := m.key(ctx, job)
@@ -80,7 +81,11 @@ func (m *middleware) Work(ctx context.Context, job *rivertype.JobRow, doInner fu
 		c.name, kind = OnceKey(job.Kind, k), event.KindOnce
 	}
 	w, _ := ctx.Value(wakeKey{}).(pools)
-	c.terms.Wait = m.wait(ctx, w)
+	rescued := rescueAfter
+	if w != nil {
+		rescued = w.rescueAfter()
+	}
+	c.terms.Wait = m.wait(ctx, rescued/2)
 
 	var v *parking.Delivery
 	if w != nil && m.busy == RetryLater {
@@ -97,6 +102,10 @@ func (m *middleware) Work(ctx context.Context, job *rivertype.JobRow, doInner fu
 	ran, at, err := v.Run(ctx, c.terms, func(terms lockcore.Terms) (ran bool, err error) {
 		c.terms = terms
 		err = m.guard(ctx, c, func(ctx context.Context) error {
+			if time.Since(began) >= rescued {
+				access.SkipMinHold(ctx)
+				return guard.NoEffect(errRescued)
+			}
 			ran = true
 			defer v.Begin(ctx)()
 			if old.Waits != "" {
@@ -113,11 +122,26 @@ func (m *middleware) Work(ctx context.Context, job *rivertype.JobRow, doInner fu
 	if !errors.Is(err, lockcore.ErrUnavailable) && !errors.Is(err, lockcore.ErrClosed) {
 		m.outage.Store(0)
 	}
-	if ran {
+	switch {
+	case ran:
 		return m.answer(err)
+	case time.Since(began) >= rescued:
+		return untouched{guard.NoEffect(errRescued)}
 	}
 	return m.refused(ctx, at, err)
 }
+
+// errRescued says that River may have given the job to another worker.
+var errRescued = errors.New("rivermw: not run: the worker was paused, and River may have given the job to another one")
+
+// untouched is an error for which River stores nothing: River would store it for the run of the other
+// worker. To River it is the result of a batch of no jobs.
+type untouched struct{ error }
+
+func (u untouched) Unwrap() error             { return u.error }
+func (untouched) Is(target error) bool        { return target == lockcore.ErrNotRun }
+func (untouched) Jobs() []*rivertype.JobRow   { return nil }
+func (untouched) ErrorsByID() map[int64]error { return nil }
 
 // task returns the name of a job for package parking.
 func task(id int64) string { return strconv.FormatInt(id, 10) }
@@ -197,8 +221,8 @@ func (m *middleware) untilAvailable() time.Duration {
 	return spread(min(max(time.Duration(now-m.outage.Load()), leastOutage), mostOutage))
 }
 
-// wait returns how long this delivery waits for its key, see ConflictPolicy.
-func (m *middleware) wait(ctx context.Context, w pools) time.Duration {
+// wait returns how long this delivery waits for its key, at most most, see ConflictPolicy.
+func (m *middleware) wait(ctx context.Context, most time.Duration) time.Duration {
 	wait := m.terms.Wait
 	switch {
 	case wait != 0:
@@ -206,10 +230,6 @@ func (m *middleware) wait(ctx context.Context, w pools) time.Duration {
 		wait = lockcore.NoWait
 	default:
 		wait = m.locks.Terms().Wait
-	}
-	most := rescueAfter / 2
-	if w != nil {
-		most = w.rescueAfter() / 2
 	}
 	return min(wait, most) // NoWait is negative
 }

@@ -101,7 +101,7 @@ func stories() map[string]story {
 		"handler found a key busy": {
 			guards: alone(rivermw.ExclusiveOptions{}),
 			work: func(context.Context, *river.Job[chargeArgs]) error {
-				return &lockcore.BusyError{Key: "other"}
+				return &lockcore.BusyError{Key: "other", HeldFor: time.Minute, Remaining: time.Minute}
 			},
 			runs: 1, state: snoozedNow,
 		},

@@ -32,11 +32,10 @@ const (
 //
 //	config.Middleware = []rivertype.Middleware{rivermw.Wake[pgx.Tx](config), account}
 //
-// TTx is the type of the transactions of the client, and config the Config for river.NewClient, of
-// which Wake reads Queues, FetchPollInterval, RescueStuckJobsAfter, JobTimeout and Schema when a job
-// comes. River runs the list of river.Worker.Middleware around that of river.Config.Middleware, so a
-// Wake in the second list has no effect on guards in the first one. The Observer then gets
-// event.Misconfigured.
+// TTx is the type of the transactions of the client, and config the Config for river.NewClient. When
+// a job comes, Wake reads its Queues, FetchPollInterval, RescueStuckJobsAfter and Schema. River runs
+// the list of river.Worker.Middleware around that of river.Config.Middleware, so a Wake in the second
+// list has no effect on guards in the first one. The Observer then gets event.Misconfigured.
 //
 // At most a third of the workers of a queue in a process (at least one) wait for busy keys. Every
 // other job whose key is busy is parked: River snoozes it, and its worker takes another job. No
@@ -46,10 +45,11 @@ const (
 // places.
 //
 //   - It applies to all guards of this package with [RetryLater].
-//   - River does not tell its workers about a woken job. They find it when another job ends or
-//     comes, or after FetchPollInterval (1 s). If that is longer than the work of the jobs that may
-//     wait for a key, the key is idle in between. The Observer gets event.Misconfigured, once for a
-//     queue, with a better value. FetchCooldown (100 ms) must not be longer.
+//   - River does not tell its workers about a woken job. They find it when they look for jobs again:
+//     when one of them ends a job and all were busy, when a job is inserted, or after
+//     FetchPollInterval (1 s). If that is longer than the work of the jobs that may wait for a key,
+//     the key is idle in between. The Observer gets event.Misconfigured, once for a queue, with a
+//     better value. FetchCooldown (100 ms) must not be longer.
 //   - A key has at most 10,000 parked jobs. A further job is snoozed as without Wake.
 //   - If several databases with River share the keys of a Redis, the IDs of their jobs may be equal.
 //     A job can then lose its place, and comes back by itself.
@@ -60,8 +60,8 @@ const (
 //
 // The rest of MinHold, and all jobs in front together, count for at most 10 min each.
 //
-// The job's metadata say why it waits, in the field holdfast. A job that comes back by itself may be
-// done when its late wake arrives, and River then works it again. A guard does not run such a job if
+// The field holdfast of the job's metadata says why it waits. A job that comes back by itself may be
+// done when a late wake arrives, and River then works it again. A guard does not run such a job if
 // it was parked on its key and has succeeded less than 30 s ago, even if an operator works it again
 // by hand. The Observer gets event.RerunSkipped. Use [Once] if a later second run does harm.
 //

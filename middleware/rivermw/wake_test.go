@@ -5,6 +5,7 @@ package rivermw_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/riverqueue/river/rivertype"
 
 	"github.com/holdfast-go/holdfast/event"
+	"github.com/holdfast-go/holdfast/guard"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/locktest"
@@ -222,6 +224,60 @@ func TestWaitEndsBeforeRescue(t *testing.T) {
 	w.parked(id)
 	if waited := time.Since(began); waited < 2*time.Second {
 		t.Errorf("it waited %v", waited)
+	}
+}
+
+// A worker was paused for so long that River gives its job to another one. The job does not run here,
+// and nothing is stored for it, because it may run there.
+func TestPausedWorker(t *testing.T) {
+	testlevel.Full(t)
+	t.Parallel()
+	for name, held := range map[string]bool{"free": false, "busy": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			if held {
+				locktest.Hold(t, w.locker(), "account:42")
+			}
+			cfg := config(3, charging(func(context.Context, *river.Job[chargeArgs]) error {
+				t.Error("it runs")
+				return nil
+			}))
+			cfg.JobTimeout, cfg.RescueStuckJobsAfter = 100*time.Millisecond, 300*time.Millisecond
+			cfg.LeaderElectionDisabled = true // the leader would give the job to another worker
+			returned := make(chan error, 1)
+			paused := func(ctx context.Context, job *rivertype.JobRow) (guard.Key, error) {
+				time.Sleep(400 * time.Millisecond) // instead of SIGSTOP
+				return byAccount(ctx, job)
+			}
+			cfg.Middleware = []rivertype.Middleware{
+				rivermw.Wake[pgx.Tx](cfg),
+				middlewareFunc(func(ctx context.Context, _ *rivertype.JobRow, doInner doInner) error {
+					err := doInner(ctx)
+					returned <- err
+					return err
+				}),
+				rivermw.Once(w.locks, rivermw.ByJobID(), rivermw.OnceOptions{Mode: guard.AtMostOnce}),
+				rivermw.Exclusive(w.locks, paused, rivermw.ExclusiveOptions{Terms: noWait}),
+			}
+			client := w.serve(cfg)
+			id := w.insert(chargeArgs{Account: "42"})
+			if err := <-returned; !errors.Is(err, lockcore.ErrNotRun) {
+				t.Error(err)
+			}
+			if err := client.Stop(t.Context()); err != nil { // stores the results
+				t.Fatal(err)
+			}
+			if job := w.job(id); job.State != rivertype.JobStateRunning || job.Attempt != 1 || len(job.Errors) != 0 {
+				t.Errorf("%+v", job)
+			}
+			if h, err := w.locks.Inspect(t.Context(), event.KindOnce, "charge/job:"+fmt.Sprint(id)); err != nil || h.State == lockcore.StateDone || h.State == lockcore.StateAbandoned {
+				t.Errorf("%+v, %v", h, err)
+			}
+			if !held {
+				locktest.Hold(t, w.locks, "account:42")
+			}
+		})
 	}
 }
 
