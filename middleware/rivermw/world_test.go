@@ -220,7 +220,7 @@ func (w *world) job(id int64) *rivertype.JobRow {
 	return job
 }
 
-// until waits until ok returns true for the job, for at most a minute.
+// until waits until ok returns true for the job, for at most 3 min.
 func (w *world) until(id int64, ok func(*rivertype.JobRow) bool) *rivertype.JobRow {
 	w.Helper()
 	var job *rivertype.JobRow
@@ -246,7 +246,7 @@ func (w *world) snoozed(id int64) *rivertype.JobRow {
 
 func (w *world) eventually(ok func() bool) bool {
 	w.Helper()
-	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			return false
 		}
