@@ -135,8 +135,11 @@ func TestParkedTwice(t *testing.T) {
 	w.parked(id)
 	account()
 	parked := w.until(id, func(j *rivertype.JobRow) bool {
-		return j.State == rivertype.JobStateScheduled && strings.Contains(string(j.Metadata), `rivermw: parked on once key \"charge/payment:7\" with `)
+		return j.State == rivertype.JobStateScheduled && !strings.Contains(string(j.Metadata), "parked on key")
 	})
+	if !strings.Contains(string(parked.Metadata), `rivermw: parked on once key \"charge/payment:7\" with `) {
+		t.Errorf("metadata %s", parked.Metadata)
+	}
 	locktest.Hold(t, other, "account:42")()
 	payment()
 	if job := w.ends(id, rivertype.JobStateCompleted); snoozes(t, job) < 2 || !job.AttemptedAt.Before(parked.ScheduledAt) {
@@ -162,18 +165,23 @@ func TestFailedIsNotParked(t *testing.T) {
 	}
 }
 
-// River stops while a job waits for its key, or an operator cancels the job. It gets no key
-// afterwards, and uses up no attempt.
+// River stops while a job waits for its key, by StopAndCancel or with the ctx of Start, or an operator
+// cancels the job. It gets no key afterwards, and uses up no attempt.
 func TestStopWhileWaiting(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(*world, int64) rivertype.JobState{
-		"stop": func(w *world, _ int64) rivertype.JobState {
+	for name, end := range map[string]func(*world, context.CancelFunc, int64) rivertype.JobState{
+		"start": func(w *world, cancel context.CancelFunc, _ int64) rivertype.JobState {
+			cancel()
+			<-w.client.Stopped()
+			return rivertype.JobStateAvailable
+		},
+		"stop": func(w *world, _ context.CancelFunc, _ int64) rivertype.JobState {
 			if err := w.client.StopAndCancel(w.Context()); err != nil {
 				w.Error(err)
 			}
 			return rivertype.JobStateAvailable
 		},
-		"cancel": func(w *world, id int64) rivertype.JobState {
+		"cancel": func(w *world, _ context.CancelFunc, id int64) rivertype.JobState {
 			if _, err := w.client.JobCancel(w.Context(), id); err != nil {
 				w.Error(err)
 			}
@@ -188,8 +196,12 @@ func TestStopWhileWaiting(t *testing.T) {
 				t.Error("it runs")
 				return nil
 			}))
-			cfg.Middleware = []rivertype.Middleware{rivermw.Exclusive(w.locks, byAccount, rivermw.ExclusiveOptions{Terms: lockcore.Terms{Wait: lockcore.Forever}})}
-			w.serve(cfg)
+			cfg.Middleware = []rivertype.Middleware{rivermw.Exclusive(w.locks, byAccount, rivermw.ExclusiveOptions{Terms: lockcore.Terms{Wait: lockcore.Forever}, Busy: rivermw.Fail})}
+			ctx, cancel := context.WithCancel(t.Context())
+			if err := w.newClient(cfg).Start(ctx); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { cancel(); <-w.client.Stopped() })
 			id := w.insert(chargeArgs{Account: "42"})
 			if !w.eventually(func() bool {
 				h, err := w.locks.Inspect(t.Context(), event.KindExclusive, "account:42")
@@ -197,7 +209,7 @@ func TestStopWhileWaiting(t *testing.T) {
 			}) {
 				t.Fatal("it does not wait")
 			}
-			state := end(w, id)
+			state := end(w, cancel, id)
 			if job := w.ends(id, state); job.State == rivertype.JobStateAvailable && (job.Attempt != 0 || len(job.Errors) != 0) {
 				t.Errorf("%+v", job)
 			}
@@ -222,9 +234,9 @@ func TestWaitEndsBeforeRescue(t *testing.T) {
 	w.serve(cfg)
 	began := time.Now()
 	id := w.insert(chargeArgs{Account: "42"})
-	w.parked(id)
-	if waited := time.Since(began); waited < 2*time.Second {
-		t.Errorf("it waited %v", waited)
+	job := w.parked(id)
+	if waited := time.Since(began); waited < 2*time.Second || job.Attempt != 0 || len(job.Errors) != 0 {
+		t.Errorf("it waited %v: %+v", waited, job)
 	}
 }
 
