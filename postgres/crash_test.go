@@ -123,7 +123,7 @@ func TestCrashCostsTime(t *testing.T) {
 			b = crash()
 			lost := inspect(b, held.Key).Lease > 0
 			run(t, pool, `UPDATE holdfast_keys SET lease_end = 1 WHERE name = $1`, []byte(held.Key.Stored[0])) // as if its time had come
-			if next := granted(t, b, acquisition(b, held.Key.Name, "next")); next <= token {
+			if next := tokenOf(t, b, acquisition(b, held.Key.Name, "next")); next <= token {
 				t.Errorf("token %d after %d", next, token)
 			}
 			return lost
@@ -158,7 +158,7 @@ func TestCrashCostsTime(t *testing.T) {
 		"a removed entry": func(t *testing.T, b backend.Backend, held backend.AcquireRequest, _ int64) bool {
 			t.Helper()
 			park(t, b, held.Key)
-			granted(t, b, acquisition(b, held.Key.Name+" durable", "L")) // what was written before is on the disk too
+			tokenOf(t, b, acquisition(b, held.Key.Name+" durable", "L")) // what was written before is on the disk too
 			remove := backend.UnparkRequest{Key: held.Key, Remove: []string{"queue/task"}}
 			if reply, err := b.Unpark(ctx, remove); err != nil || reply.Removed != 1 {
 				t.Errorf("Unpark returns %+v, %v", reply, err)
@@ -190,7 +190,7 @@ func TestCrashCostsTime(t *testing.T) {
 			for i := range 5 { // the server may have written its log at this moment
 				b := world(t, pool, postgres.Options{}).Backend("before")
 				held := acquisition(b, fmt.Sprint(what, i), "held")
-				token := granted(t, b, held)
+				token := tokenOf(t, b, held)
 				lost := write(t, b, held, token)
 				if b.Close(); lost {
 					return

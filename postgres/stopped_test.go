@@ -38,12 +38,12 @@ func TestStoppedBetweenReadAndWrite(t *testing.T) {
 				}
 			}
 			if !long { // the row exists
-				release(granted(t, other, r))
+				release(tokenOf(t, other, r))
 			}
 			p, said := process.Listen[backend.AcquireReply](t, pool.Config().ConnString())
 			<-said // it has read the row
 			p.Pause()
-			token := granted(t, other, r)
+			token := tokenOf(t, other, r)
 			if long {
 				release(token)
 				run(t, pool, `UPDATE holdfast_keys SET due = 0 WHERE name = 'x:k'`) // as if the time had come
@@ -70,8 +70,8 @@ func acquisition(b backend.Backend, name, id string) backend.AcquireRequest {
 	return backend.AcquireRequest{Key: &key, ID: id, Lease: time.Minute, Retention: time.Hour, First: true, Timeout: time.Second}
 }
 
-// granted returns the token of a grant.
-func granted(t *testing.T, b backend.Backend, r backend.AcquireRequest) int64 {
+// tokenOf returns the token of a grant.
+func tokenOf(t *testing.T, b backend.Backend, r backend.AcquireRequest) int64 {
 	t.Helper()
 	reply, err := b.Acquire(t.Context(), r)
 	if err != nil || reply.Outcome != backend.OutcomeGranted {

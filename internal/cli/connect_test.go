@@ -124,8 +124,12 @@ func TestRight(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ args, want string }{
-		{"help", "holdfast COMMAND -h"}, {"-h", "holdfast COMMAND -h"}, {"doctor -help", "  1  there are problems"}, {"version -h", "  0  done\n  2  bad"},
-		{"ls -h", "HOLDFAST_REDIS_USER"}, {"help ls", "in a URL %2C is a comma"},
+		{"help", "holdfast COMMAND -h"},
+		{"-h", "holdfast COMMAND -h"},
+		{"doctor -help", "  1  there are problems"},
+		{"version -h", "  0  done\n  2  bad"},
+		{"ls -h", "HOLDFAST_REDIS_USER"},
+		{"help ls", "in a URL %2C is a comma"},
 	} {
 		if code, out, errs := (call{}).run(t, strings.Fields(c.args)...); code != exitOK || !strings.Contains(out+errs, c.want) || strings.HasPrefix(c.want, "holdfast") && len(out) > 1500 {
 			t.Errorf("%q: %d %q %q, want %s", c.args, code, out, errs, c.want)
