@@ -85,14 +85,14 @@ WHERE name = $1 AND version = $14 AND $NOW < $13::bigint AND `+commit)
 
 // fill fills in the table, the time in µs and its hour, and two conditions that are true. $DURABLE makes
 // the transaction wait for the disk, and for a standby if the server is configured so. $RELAXED makes it
-// wait for neither.
+// wait for neither. date_part returns a float64, which has the time to a quarter of a µs, and costs less
+// than the numeric of extract.
 func fill(table, text string) string {
-	const now = `(extract(epoch FROM clock_timestamp()) * 1000000)::bigint`
-	//planted:postgres-statement
+	const now = `(date_part('epoch', clock_timestamp()) * 1000000)::bigint`
 	return strings.NewReplacer(
 		"$T", table, "$NOW", now, "$HOUR", "("+now+" / 3600000000)::int",
-		"$DURABLE", `set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true) <> ''`,
-		"$RELAXED", `set_config('synchronous_commit', 'off', true) <> ''`,
+		"$DURABLE", `CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', true) = 'on' ELSE true END`,
+		"$RELAXED", `set_config('synchronous_commit', 'off', true) = 'off'`,
 	).Replace(text)
 }
 

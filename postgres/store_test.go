@@ -335,3 +335,13 @@ func TestErrors(t *testing.T) {
 		}
 	}
 }
+
+// The float64 of date_part has each µs until the year 2100.
+func TestMicroseconds(t *testing.T) {
+	var all, equal int
+	err := database(t).QueryRow(t.Context(), `SELECT count(*), count(*) FILTER (WHERE (date_part('epoch', t) * 1000000)::bigint = (extract(epoch FROM t) * 1000000)::numeric::bigint)
+FROM (SELECT timestamptz '2026-01-01' + n * interval '23 hours 59 minutes 1.234567 seconds' AS t FROM generate_series(1, 27000) AS n) AS s`).Scan(&all, &equal)
+	if err != nil || all != 27_000 || equal != all {
+		t.Errorf("%d of %d times are equal: %v", equal, all, err)
+	}
+}

@@ -76,6 +76,7 @@ type result struct {
 func bench(ctx context.Context) error {
 	rounds := flag.Int("rounds", 6, "rounds of each load")
 	length := flag.Duration("for", 3*time.Second, "length of a run")
+	only := flag.String("only", "", "a part of the name of the load that is measured alone")
 	flag.Parse()
 	s, err := pgtest.Start("-c max_connections=200 -c shared_buffers=128MB")
 	if err != nil {
@@ -92,6 +93,9 @@ CREATE TABLE locks (name text PRIMARY KEY, owner text NOT NULL, token bigserial,
 		return err
 	}
 	for _, l := range loads {
+		if !strings.Contains(l.name, *only) {
+			continue
+		}
 		runs := map[string][]result{}
 		for round := range *rounds {
 			for i := range l.locks {
@@ -110,6 +114,9 @@ CREATE TABLE locks (name text PRIMARY KEY, owner text NOT NULL, token bigserial,
 			}
 			fmt.Println()
 		}
+	}
+	if *only != "" {
+		return nil
 	}
 	if err := b.hot(ctx); err != nil {
 		return err

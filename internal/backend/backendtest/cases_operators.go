@@ -182,16 +182,16 @@ func lists() []rule {
 			s.lists(backend.ListRequest{Match: s.job.Name})
 			s.lists(backend.ListRequest{Match: s.job.Name, Free: true}, "1  free", "2  free")
 		}),
-		fast("List yields a free key whose rate is in use only with Free", func(s *scene) {
+		fast("List yields a free key whose rate is in use", func(s *scene) {
 			s.b.listen()
 			s.a.acquire(backend.OutcomeAdmitted, request(&s.job, throttled(perMinute)))
 			st := s.state(&s.job, backend.StateFree)
 			s.check(st.RateFull > 0 && st.NextTurn == 0, "nothing waits: %+v", st)
-			s.lists(backend.ListRequest{Match: s.job.Name, Free: true}, "1  free")
+			s.lists(backend.ListRequest{Match: s.job.Name}, "1  free")
 			s.b.wait(&s.job, throttled(perMinute))
 			st = s.state(&s.job, backend.StateFree)
 			s.check(st.NextTurn > 0 && st.NextTurn <= st.RateFull, "a call waits: %+v", st)
-			s.lists(backend.ListRequest{Match: s.job.Name})
+			s.lists(backend.ListRequest{Match: s.job.Name}, "1  free")
 			s.lists(backend.ListRequest{Match: s.job.Name, Free: true}, "1  free")
 		}),
 		fast("List yields a free key with a queue only with Free", func(s *scene) {
