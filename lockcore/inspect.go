@@ -94,9 +94,9 @@ type Holding struct {
 	// OldestParked names that task: deployment, queue and task ID, separated by slashes. Each of them is escaped with url.PathEscape.
 	OldestParked string
 
-	// LatestTask names the newest task of asynqmw.Latest, as OldestParked does, until a success covers it.
-	// LatestAge is the time since its first delivery, or since the newest success began if that is later
-	// (also of guard.Latest); 0: none is remembered.
+	// If only the newest task of the key must run, LatestTask names it as OldestParked does, until a
+	// success covers it. LatestAge is the time since its first delivery, or since the newest success
+	// began if that is later; 0: none is remembered.
 	LatestTask string
 	LatestAge  time.Duration
 }

@@ -119,6 +119,7 @@ func parkedHot(w *world, cfg *river.Config) []rivertype.Middleware {
 // 150 jobs of one account and 150 of others, 20 ms each, with 10 workers, next to the same jobs
 // without a lock: the others take at most 1.2 times as long, the hot account at most 2 times its
 // work, with at most 2 snoozes a job, and no attempt is used up.
+// Shows: J3
 func TestHotMarks(t *testing.T) {
 	testlevel.Campaign(t)
 	const n = 150
@@ -145,6 +146,7 @@ func (c crowd) check(t *testing.T, jobs int) {
 
 // Jobs of one account and as many of others: all are done, those of the account one at a time, and
 // no attempt is used up.
+// Shows: J1, J3
 func TestHot(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()

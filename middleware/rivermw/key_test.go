@@ -85,6 +85,7 @@ func TestInvalid(t *testing.T) {
 }
 
 // Without a server a job comes back later and later, and soon after the server is back.
+// Shows: J1
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -94,6 +94,7 @@ func killable(work *worker[chargeArgs]) *river.Config {
 // A hundred workers are killed with SIGKILL at random moments, while jobs of four accounts run, wait
 // and are parked. Every job is done, no two jobs of an account run side by side, and their fencing
 // tokens grow.
+// Shows: J2
 func TestKilledWorkers(t *testing.T) {
 	testlevel.Campaign(t)
 	const kills, perKill, workers = 100, 10, 4

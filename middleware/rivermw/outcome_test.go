@@ -203,6 +203,7 @@ func stories() map[string]story {
 
 // Each outcome of a guard has this effect in River. Each job has one attempt, so a conflict that
 // used it up would end the job.
+// Shows: J1
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	w, all := newWorld(t), stories()

@@ -42,6 +42,7 @@ func (w *world) parked(id int64) *rivertype.JobRow {
 
 // A job whose key is busy is parked under the name river/ID, without an attempt. The end of the hold
 // wakes it, long before it would come back. The locks are in PostgreSQL, or on a Redis.
+// Shows: J3
 func TestParked(t *testing.T) {
 	t.Parallel()
 	for name, locks := range map[string]func(*world) *lockcore.Locker{
@@ -84,6 +85,7 @@ func TestParked(t *testing.T) {
 
 // A job that was parked and has succeeded is worked again by a late wake. It does not run again, but
 // 30 s later it would.
+// Shows: J4
 func TestLateWake(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -167,6 +169,7 @@ func TestFailedIsNotParked(t *testing.T) {
 
 // River stops while a job waits for its key, by StopAndCancel or with the ctx of Start, or an operator
 // cancels the job. It gets no key afterwards, and uses up no attempt.
+// Shows: J6
 func TestStopWhileWaiting(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*world, context.CancelFunc, int64) rivertype.JobState{
@@ -224,6 +227,7 @@ func TestStopWhileWaiting(t *testing.T) {
 }
 
 // A job does not wait for so long that River gives it to another worker.
+// Shows: J5
 func TestWaitEndsBeforeRescue(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()
@@ -242,6 +246,7 @@ func TestWaitEndsBeforeRescue(t *testing.T) {
 
 // A worker was paused for so long that River gives its job to another one. The job does not run here,
 // and nothing is stored for it, because it may run there.
+// Shows: J5
 func TestPausedWorker(t *testing.T) {
 	testlevel.Full(t)
 	t.Parallel()

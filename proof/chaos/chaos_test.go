@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 
 // Processes compete for keys while processes, servers and networks fail: see the table of
 // scenarios.
-// Shows: A14, A15, I1, I3, I7, I8, I11, W2, W10, S1, S2, S5, O5, P1, P2, P3, P4, P5, F2, H3, H5, B2
+// Shows: A14, A15, I1, I3, I7, I8, I11, W2, W10, S1, S2, S5, O5, P1, P2, P3, P4, P5, P8, P9, F2, H3, H5, B2
 func TestChaos(t *testing.T) {
 	testlevel.Campaign(t)
 	for _, s := range scenarios() {
