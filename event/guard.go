@@ -45,8 +45,8 @@ type Parked struct {
 	Delay  time.Duration // after which the task comes back if it is not woken
 }
 
-// RerunSkipped is an event: asynq delivered a task again that had been parked, and that had
-// completed less than 30 s before. Its handler did not run, because a late wake may have caused the
+// RerunSkipped is an event: a task or job that had been parked was delivered again less than
+// 30 s after it had completed. Its handler did not run, because a late wake may have caused the
 // delivery. If an operator runs the task by hand in this time, it does not run either, because the
 // two cases look the same. It belongs to no call, see
 // [Observer].

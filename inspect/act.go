@@ -252,7 +252,7 @@ func (h *handler) form(w http.ResponseWriter, r *http.Request, status int, name 
 	}
 	c.Text = strings.ReplaceAll(strings.TrimSpace(text), "\n", " ")
 	if name == "pause" || name == "limit" {
-		c.Doubt = operator.Doubt(r.Context(), h.locks, k)
+		c.Doubt = operator.Doubt(r.Context(), h.locks, k, name == "limit")
 		if shown := h.o.ShowKey(k.Kind, k.Key); shown != k.Key {
 			c.Doubt = strings.ReplaceAll(c.Doubt, k.Key, shown)
 		}

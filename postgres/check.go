@@ -31,7 +31,7 @@ const (
 	codePooler            doctor.Code = "pooler"             // the pool connects to a pooler, not to the server
 	codeFsync             doctor.Code = "fsync"              // a crash of the machine loses data
 	codeFullPageWrites    doctor.Code = "full-page-writes"   // a crash of the machine can damage the table
-	codeSynchronousCommit doctor.Code = "synchronous-commit" // a weaker setting than on
+	codeSynchronousCommit doctor.Code = "synchronous-commit" // what is granted does not wait for the disk, or for a standby's
 	codeFailover          doctor.Code = "failover"           // no standby is synchronous
 	codeStandbys          doctor.Code = "standbys"           // no synchronous standby is connected
 	codeOpenTransaction   doctor.Code = "open-transaction"   // a transaction that keeps old versions of rows
@@ -202,9 +202,9 @@ func (e *examination) checkCrash() {
 			"Set full_page_writes = on, unless the file system writes pages as a whole.")
 	}
 	switch {
-	case e.SynchronousCommit == "local" && e.Standbys != "":
-		e.say(codeSynchronousCommit, doctor.SeverityWarning, "synchronous_commit is local, although synchronous_standby_names is set",
-			"Grants and records do not wait for the standby, so a failover can lose them.", "Set synchronous_commit to on, or higher, for the user of the Locker.")
+	case (e.SynchronousCommit == "local" || e.SynchronousCommit == "remote_write") && e.Standbys != "":
+		e.say(codeSynchronousCommit, doctor.SeverityWarning, "synchronous_commit is "+e.SynchronousCommit+", although synchronous_standby_names is set",
+			"Grants and records do not wait for the standby's disk, so a failover can lose them.", "Set synchronous_commit to on, or higher, for the user of the Locker.")
 	case e.SynchronousCommit == "off":
 		e.say(codeSynchronousCommit, doctor.SeverityNote, "synchronous_commit is off", "The Locker sets it to on for what must not be lost: grants, renewals and records.", "Nothing to do.")
 	}
@@ -280,7 +280,7 @@ ORDER BY array_position(current_schemas(false), n.nspname) LIMIT 1`, pgx.QueryEx
 	}
 	if off := map[bool]string{true: "autovacuum_enabled is off for " + name, false: "autovacuum is off"}; !vacuumed || !e.Autovacuum {
 		e.say(codeAutovacuum, doctor.SeverityWarning, off[e.Autovacuum], "Each write leaves an old version of its row. If nothing removes them, calls get slower, and the table grows without end.",
-			"Turn it on, or run VACUUM on the table each few minutes.")
+			"Turn it on, or run VACUUM on the table every few minutes.")
 	}
 	return nil
 }
@@ -301,7 +301,7 @@ ORDER BY xact_start LIMIT 1`, pgx.QueryExecModeExec).Scan(&pid, &user, &state, &
 		return err
 	}
 	e.say(codeOpenTransaction, doctor.SeverityWarning, fmt.Sprintf("a transaction of %s has been open for %v (pid %d, %s)", user, open.Round(time.Millisecond), pid, state),
-		"Old versions of all rows stay until it ends. After 10,000 writes of a key each call costs the server four times as much.",
+		"Old versions of all rows stay until it ends. After 10,000 writes of a key each call costs the server 3.6 times as much.",
 		fmt.Sprintf("End it: SELECT pg_terminate_backend(%d). Set idle_in_transaction_session_timeout.", pid))
 	return nil
 }

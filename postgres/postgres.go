@@ -15,9 +15,8 @@
 //   - With a synchronous standby (synchronous_standby_names) a failover loses nothing that was
 //     acknowledged. With an asynchronous one it can lose grants, as with Redis.
 //   - The table must not be UNLOGGED, because a crash empties such a table.
-//   - Each key is a row. Each Locker deletes the rows whose data has expired an hour or two before, once
-//     an hour. The row of a key that was released stays as long as if its holder had died: for a day and
-//     its lease.
+//   - Each key is a row. Once an hour each Locker deletes the rows whose data expired one to two hours
+//     ago. The row of a released key stays for a day and its lease, as if its holder had died.
 //   - A transaction that stays open for long keeps old versions of the rows, which makes calls slower.
 //
 // The table is for PostgreSQL 13 and later.
@@ -55,7 +54,7 @@ type Options struct {
 func (o Options) Validate() error { return o.Options.Validate() }
 
 // Create returns the statements that create the table holdfast_keys and its index in a schema, if they
-// do not exist. An empty schema means the first one of the search path. Execute them once, before the
+// do not exist. An empty schema means the first one of the search path; another one must exist. Execute them once, before the
 // first New, and not in several programs at the same time, because PostgreSQL may then report a
 // violated unique constraint.
 //
@@ -86,9 +85,9 @@ CREATE INDEX IF NOT EXISTS holdfast_keys_due ON %[1]s (due);
 // one Locker per process.
 //
 // The Locker makes two pools of its own with the options and hooks of pool, so that neither your
-// transactions nor calls that acquire keys delay a renewal. They have up to MaxConns connections, and
-// half as many but at least 2, which are opened as needed; one more is for notifications. MinConns and
-// MinIdleConns do not apply to them. [lockcore.Locker.Close] closes them, never pool.
+// transactions nor calls that acquire keys delay a renewal. One has up to MaxConns connections, the other
+// half as many, at least 2. They are opened as needed, so MinConns and MinIdleConns have no effect. One more
+// connection gets notifications. [lockcore.Locker.Close] closes them, never pool.
 //
 // New returns an error if pool is nil or o is not valid. The error satisfies lockcore.ErrUnsupported if
 // o.ReplicaAcks or o.Prefix is set: use synchronous_standby_names, or o.Schema.
@@ -137,7 +136,7 @@ func unsupported(what, instead string) error {
 	return fmt.Errorf("%w on PostgreSQL: %s: use %s", backend.ErrUnsupported, what, instead)
 }
 
-// Purge deletes the rows that have been free for an hour, and returns how many. Each Locker does so
+// Purge deletes the rows whose data expired one to two hours ago, and returns how many. Each Locker does so
 // every hour, so a program needs Purge only if it wants to do so earlier. It uses only o.Schema. Only
 // ctx bounds its time.
 func Purge(ctx context.Context, pool *pgxpool.Pool, o Options) (int64, error) {

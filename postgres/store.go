@@ -91,8 +91,8 @@ func fill(table, text string) string {
 	const now = `(date_part('epoch', clock_timestamp()) * 1000000)::bigint`
 	return strings.NewReplacer(
 		"$T", table, "$NOW", now, "$HOUR", "("+now+" / 3600000000)::int",
-		"$DURABLE", `CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', true) = 'on' ELSE true END`,
-		"$RELAXED", `set_config('synchronous_commit', 'off', true) = 'off'`,
+		"$DURABLE", `CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', true) <> '' ELSE true END`,
+		"$RELAXED", `set_config('synchronous_commit', 'off', true) <> ''`,
 	).Replace(text)
 }
 
@@ -339,7 +339,7 @@ func (s *store) advised(err error) error {
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch e.Code {
 		case "42P01":
-			say = "execute the statements of postgres.Create, or set Options.Schema"
+			say = "execute the statements of postgres.Create, or set Options.Schema (-schema)"
 		case "42501":
 			say = "as the owner of the table: " + s.grants
 		case "25006":

@@ -70,7 +70,7 @@ const usage = `holdfast shows and changes the keys of holdfast in Redis or Postg
 Look:
   holdfast ls           list the keys that are not free
   holdfast show KEY     show who has a key, and all that is known of it
-  holdfast why TASK-ID  say why a task or the calls of a key wait, and what ends that
+  holdfast why ID       say why a task (ID) or the calls of a key (its name) wait, and what ends that
   holdfast watch KEY    look each second, and print changes
   holdfast serve        serve all that as a web page, http://localhost:8321/
 

@@ -256,7 +256,7 @@ func (sh *shell) dsn(t *target) string {
 func (sh *shell) database(t *target, terms lockcore.Terms) (Database, error) {
 	switch {
 	case *t != target{postgres: t.postgres, schema: t.schema}:
-		return Database{}, errors.New("-postgres (or HOLDFAST_POSTGRES) goes with -schema, and without the flags for Redis")
+		return Database{}, errors.New("-postgres (or HOLDFAST_POSTGRES) allows -schema, but no flag for Redis")
 	case strings.Contains(strings.ReplaceAll(t.postgres, " ", ""), "password=") || noPassword(t.postgres) != nil:
 		return Database{}, errors.New("other users of the machine can read a password in the arguments: set PGPASSWORD, or set HOLDFAST_POSTGRES to the DSN")
 	case sh.postgres == nil:

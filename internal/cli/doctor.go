@@ -15,7 +15,7 @@ import (
 // doctor prints the findings of doctor.Check, doctor.CheckQuorum or postgres.Check.
 func (sh *shell) doctor(ctx context.Context, args []string) (int, error) {
 	f, t := sh.flags("doctor", "")
-	lease := durationFlag(f, "lease", 30*time.Second, "Terms.Lease of the program, a `duration`; latency is compared with it")
+	lease := durationFlag(f, "lease", 30*time.Second, "Terms.Lease of the program, such as 30s; latency is compared with it")
 	acks := f.Int("replica-acks", 0, "Options.ReplicaAcks.N of the program")
 	asJSON := f.Bool("json", false, "print JSON: a list of findings")
 	strict := f.Bool("strict", false, "exit with code 1 for warnings too")

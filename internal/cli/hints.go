@@ -81,7 +81,7 @@ var sentinelHints = []hint{
 
 // redisHints returns hints that name the sources of the address and the login.
 func (t *target) redisHints() []hint {
-	at, refused := t.from, "No server listens there: is "+t.from+" right, and is Redis running?"
+	at, refused := t.from, "No server listens there: is "+t.from+" right, and is Redis running? For keys in PostgreSQL set -postgres or HOLDFAST_POSTGRES."
 	if t.sentinel != "" {
 		at, refused = "-sentinel", "No server listens at the address of the master that the Sentinels return: is it running and reachable from here?"
 	}

@@ -83,7 +83,7 @@ func (sh *shell) key(_ context.Context, args []string) (int, error) {
 func (sh *shell) clear(ctx context.Context, args []string) (int, error) {
 	f, t := sh.flags("clear", " KEY")
 	once := f.Bool("once", false, "clear a key of Once")
-	exclusive := f.Bool("exclusive", false, "clear a key of Exclusive that is cooling, or whose data in Redis cannot be read")
+	exclusive := f.Bool("exclusive", false, "clear a key of Exclusive that is cooling, or whose data cannot be read")
 	yes := f.Bool("yes", false, "skip the confirmation")
 	forced := forceFlags(f)
 	asJSON := f.Bool("json", false, "print JSON")

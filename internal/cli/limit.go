@@ -18,7 +18,7 @@ func (sh *shell) limit(ctx context.Context, args []string) (int, error) {
 	d := f.Duration("for", time.Hour, "how long the restriction lasts, 1s to 720h; it replaces an earlier one")
 	end := f.Bool("end", false, "end the restriction of the key; without -n, -rate, -burst, -for and -reason")
 	reason := f.String("reason", "", "shown by show, at most 256 bytes (default: your name)")
-	yes := f.Bool("yes", false, "do not ask for confirmation")
+	yes := f.Bool("yes", false, "skip the confirmation")
 	asJSON := f.Bool("json", false, "print JSON")
 	if err := parse(f, args, 1); err != nil {
 		return exitFailed, err
@@ -26,7 +26,7 @@ func (sh *shell) limit(ctx context.Context, args []string) (int, error) {
 	if err := alone(f, *end, "n", "rate", "burst", "for", "reason"); err != nil {
 		return exitFailed, err
 	}
-	c := change{key: f.Arg(0), yes: *yes, json: *asJSON}
+	c := change{key: f.Arg(0), yes: *yes, json: *asJSON, limit: !*end}
 	var r lockcore.Restriction
 	if *end {
 		c.question, c.action = fmt.Sprintf("End the restriction of %s?", operator.OneLine(c.key)), "unrestricted"

@@ -54,7 +54,7 @@ func (sh *shell) pause(ctx context.Context, args []string) (int, error) {
 type change struct {
 	key, question, action string
 	nothing               func(operator.Key) string // why there is nothing to end, or ""; nil: there always is
-	yes, json             bool
+	yes, json, limit      bool
 	do                    func(*lockcore.Locker) error
 }
 
@@ -70,7 +70,7 @@ func (sh *shell) change(ctx context.Context, t *target, c change) (int, error) {
 				return exitProblem, sh.jsonIf(c.json, k)
 			}
 		}
-		if doubt := operator.Doubt(ctx, l, &k); doubt != "" {
+		if doubt := operator.Doubt(ctx, l, &k, c.limit); doubt != "" {
 			fmt.Fprintln(sh.err, doubt)
 		}
 		if err := sh.confirm(c.yes, c.question, "not "+c.action); err != nil {

@@ -7,10 +7,13 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-// Doubt returns why a pause or limit of an exclusive key may have no effect: its name may be wrong. It
-// returns "" if something is known of the key.
-func Doubt(ctx context.Context, l *lockcore.Locker, k *Key) string {
-	if k.Known() {
+// Doubt returns why a pause or a limit of an exclusive key may have no effect: its name may be wrong, or a
+// limit does not bound its calls. It returns "" if nothing shows that.
+func Doubt(ctx context.Context, l *lockcore.Locker, k *Key, limit bool) string {
+	switch {
+	case limit && k.State == lockcore.StateHeld:
+		return "A call of Exclusive holds " + OneLine(k.Key) + ", and a limit bounds only calls of Limited, Shared and Throttled. A pause stops all."
+	case k.Known():
 		return ""
 	}
 	if once, err := Inspect(ctx, l, event.KindOnce, k.Key, false); err == nil && once.Known() {

@@ -178,7 +178,7 @@ func (e *Explanation) Text() string {
 	}
 	switch {
 	case len(e.Tasks) == 0 && len(e.Keys) == 0:
-		noTask := "tasks were not searched"
+		noTask := "tasks were not searched (those of asynq are, with the address of its Redis; those of River are not: ask for the key)"
 		if e.Searched {
 			noTask = "no task has that ID"
 		}

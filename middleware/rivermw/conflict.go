@@ -23,9 +23,9 @@ import (
 //
 // The timeout of the job begins when the handler begins, so the wait does not use it up. But River
 // rescues each job that it gave to a worker RescueStuckJobsAfter ago (1 h): it gives that job to
-// another worker. So no wait is longer than half of that time, or than 30 min without [Wake]. If the
-// process was paused for so long, the handler does not run, and River gets an error that changes
-// nothing.
+// another worker. So the waits of a job are together no longer than half of that time, or than 30 min without
+// [Wake]. If the process was paused for so long, the handler does not run, and River stores nothing
+// for this run.
 type ConflictPolicy int
 
 // The policies, see [ConflictPolicy].

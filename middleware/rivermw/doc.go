@@ -64,7 +64,7 @@
 //   - [Throttled]: a key's jobs begin at a rate. guard.Paused stops them for a time.
 //   - [Wake]: jobs of a busy key leave the workers, and are woken when it is free.
 //
-// River's UniqueOpts bound which jobs are inserted. They do not prevent two runs: River gives a job to
+// River's UniqueOpts limit which jobs are inserted. They do not prevent two runs: River gives a job to
 // another worker after RescueStuckJobsAfter (1 h), although its first run may continue.
 //
 // The page docs/river.md has a worker to start from, and explains conflicts and waking.
@@ -77,7 +77,7 @@
 //     also applies to its last attempt. The same holds while the server of the keys is unavailable.
 //   - The handler's ctx is canceled before the lease can end, at the job's timeout, and when River
 //     cancels the job.
-//   - A panic releases the key and continues. Under Once it leaves the key abandoned after a takeover
+//   - A panic releases the key and passes on. Under Once it leaves the key abandoned after a takeover
 //     or with guard.AtMostOnce.
 //
 // # Limits

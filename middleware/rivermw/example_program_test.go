@@ -30,7 +30,7 @@ type ChargeWorker struct {
 	river.WorkerDefaults[ChargeArgs]
 }
 
-// Work gets the same key in every run of a payment. A provider takes it as its idempotency key.
+// Work passes h.Key, which is the same in every run of a payment, to the provider.
 func (*ChargeWorker) Work(ctx context.Context, job *river.Job[ChargeArgs]) error {
 	h, _ := guard.Current(ctx)
 	log.Printf("charging account %s for %s", job.Args.Account, h.Key)

@@ -39,7 +39,7 @@ func (o ExclusiveOptions) Validate() error {
 //
 //   - The key is busy: o.Busy decides.
 //   - The server of the keys is unavailable, or the Locker is closed: River snoozes the job for as
-//     long as that has lasted, 1 s to 1 min. No attempt is used up.
+//     long as that has lasted, 1 s to 1 min and up to a quarter more. No attempt is used up.
 //   - The job has no key: River cancels it.
 //
 // Exclusive panics if locks or key is nil, or if o is not valid.
@@ -103,7 +103,8 @@ func (o ThrottleOptions) Validate() error {
 // with the same table in PostgreSQL, or the same Redis and prefix. Nothing is held while the handler
 // runs. A further attempt takes the cost again. [lockcore.Rate] has the rules of rates.
 //
-// A job whose turn is after the wait comes back later and uses up no attempt, as o.Busy decides.
+// o.Busy decides what happens to a job whose turn is after the wait. With RetryLater it comes back and
+// uses up no attempt.
 // Other errors are those of [Exclusive]. Throttled panics if locks or key is nil, or if r or o is
 // not valid.
 func Throttled(locks *lockcore.Locker, key KeyFunc, r lockcore.Rate, o ThrottleOptions) rivertype.WorkerMiddleware {

@@ -57,10 +57,20 @@ func newMiddleware(fn string, locks *lockcore.Locker, key KeyFunc, invalid error
 
 type guardedKey struct{}
 
+// guarded is what the outermost guard of a delivery has put into its ctx, with the Locker of the innermost.
+type guarded struct {
+	locks *lockcore.Locker
+	began time.Time
+}
+
 // Work implements rivertype.WorkerMiddleware.
 func (m *middleware) Work(ctx context.Context, job *rivertype.JobRow, doInner func(context.Context) error) error {
-	began := time.Now()
-	ctx = context.WithValue(lockcore.WithTask(ctx, "river/"+task(job.ID)), guardedKey{}, m.locks)
+	outer, inside := ctx.Value(guardedKey{}).(guarded)
+	began := outer.began // all guards of a delivery share the time until River rescues it
+	if !inside {
+		began = time.Now()
+	}
+	ctx = context.WithValue(lockcore.WithTask(ctx, "river/"+task(job.ID)), guardedKey{}, guarded{m.locks, began})
 	c := call{job: job, terms: m.terms}
 	k, err := m.key(ctx, job)
 	if errors.Is(err, guard.Unguarded) {
@@ -85,7 +95,7 @@ func (m *middleware) Work(ctx context.Context, job *rivertype.JobRow, doInner fu
 	if w != nil {
 		rescued = w.rescueAfter()
 	}
-	c.terms.Wait = m.wait(ctx, rescued/2)
+	c.terms.Wait = m.wait(ctx, rescued/2-time.Since(began))
 
 	var v *parking.Delivery
 	if w != nil && m.busy == RetryLater {
@@ -230,6 +240,9 @@ func (m *middleware) wait(ctx context.Context, most time.Duration) time.Duration
 		wait = lockcore.NoWait
 	default:
 		wait = m.locks.Terms().Wait
+	}
+	if most <= 0 {
+		return lockcore.NoWait
 	}
 	return min(wait, most) // NoWait is negative
 }

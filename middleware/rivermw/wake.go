@@ -108,9 +108,9 @@ type pool struct {
 
 // Work implements rivertype.WorkerMiddleware.
 func (w *waker[TTx]) Work(ctx context.Context, _ *rivertype.JobRow, doInner func(context.Context) error) error {
-	if locks, guarded := ctx.Value(guardedKey{}).(*lockcore.Locker); guarded {
+	if outer, inside := ctx.Value(guardedKey{}).(guarded); inside {
 		w.inside.Do(func() {
-			report(ctx, locks, "rivermw: Wake is inside of a guard, so the jobs of that guard are not parked: put it before the guards, in the same list (Worker.Middleware is around Config.Middleware)")
+			report(ctx, outer.locks, "rivermw: Wake is inside of a guard, so the jobs of that guard are not parked: put it before the guards, in the same list (Worker.Middleware is around Config.Middleware)")
 		})
 	}
 	return doInner(context.WithValue(ctx, wakeKey{}, pools(w)))

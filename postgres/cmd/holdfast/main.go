@@ -7,8 +7,8 @@
 //	holdfast serve   -act
 //
 // HOLDFAST_POSTGRES is the default of -postgres. The command does all that it does with -redis, except
-// that why does not look for tasks in a queue. It needs the rights of a Locker, and those to read for ls,
-// show, why, watch and a serve without -act; docs/security.md lists both.
+// that why does not look for tasks in a queue. Commands that change keys need the rights of a Locker; ls, show,
+// why, watch and a serve without -act only those to read. docs/security.md lists both.
 package main
 
 import (
