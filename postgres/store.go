@@ -89,6 +89,7 @@ WHERE name = $1 AND version = $14 AND $NOW < $13::bigint AND `+commit)
 // than the numeric of extract.
 func fill(table, text string) string {
 	const now = `(date_part('epoch', clock_timestamp()) * 1000000)::bigint`
+	//planted:postgres-statement
 	return strings.NewReplacer(
 		"$T", table, "$NOW", now, "$HOUR", "("+now+" / 3600000000)::int",
 		"$DURABLE", `CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', true) <> '' ELSE true END`,
