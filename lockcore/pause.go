@@ -3,6 +3,7 @@ package lockcore
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -55,8 +56,8 @@ func (l *Locker) Pause(ctx context.Context, key string, d time.Duration, reason 
 
 func checkReason(what, reason string) error {
 	switch {
-	case !utf8.ValidString(reason):
-		return fmt.Errorf("lockcore: %s must be valid UTF-8", what)
+	case !utf8.ValidString(reason) || strings.Contains(reason, "\x00"):
+		return fmt.Errorf("lockcore: %s must be valid UTF-8 without NUL", what)
 	case reason == "" || len(reason) > maxReason:
 		return fmt.Errorf("lockcore: %s is %d bytes long, must be between 1 and %d bytes", what, len(reason), maxReason)
 	}

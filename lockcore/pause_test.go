@@ -94,7 +94,7 @@ func TestPauseBadInput(t *testing.T) {
 		{25 * time.Hour, "r", "d is 25h0m0s, must be 0 or between 1ms and 24h0m0s"},
 		{time.Second, "", "reason is 0 bytes long, must be between 1 and 256 bytes"},
 		{time.Second, strings.Repeat("r", 257), "reason is 257 bytes long"},
-		{time.Second, "\xff", "reason must be valid UTF-8"},
+		{time.Second, "\xff", "reason must be valid UTF-8 without NUL"},
 	} {
 		if err := l.Pause(t.Context(), "k", tt.d, tt.reason); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%v, %q: %v, want %q", tt.d, tt.reason, err, tt.want)

@@ -325,6 +325,14 @@ func (s *store) use(ctx context.Context, f func(*pgx.Conn) error) (err error) {
 		return &notSentError{err}
 	}
 	defer c.Release()
+	defer func() {
+		if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == "25006" {
+			_ = c.Conn().Close(ctx) // after a failover the next one may go to the primary
+		}
+		if c.Conn().IsClosed() {
+			_ = c.Conn().PgConn().Conn().Close() // pgx would drain it for up to 15 s, in which the pool counts it
+		}
+	}()
 	defer func() { err = s.advised(err) }()
 	warning(c.Conn().PgConn())
 	err = f(c.Conn())
@@ -415,6 +423,13 @@ func (s *store) Close() {
 	s.pool.Close()
 }
 
+// limitStatements lets the server end a statement that nobody waits for any more, for example one that waits
+// for the lock of a table. Otherwise each closed connection would leave a process of the server behind. A
+// wait for a standby is not ended. Behind a pooler the session is not that of the connection, and keeps its
+// limit.
+const limitStatements = `SELECT set_config('statement_timeout', '3s', false)
+WHERE pg_backend_pid() = $1::bigint AND (SELECT setting::int FROM pg_settings WHERE name = 'statement_timeout') NOT BETWEEN 1 AND 3000`
+
 // newStore returns a store with a pool of its own, of at most that many connections.
 func newStore(pool *pgxpool.Pool, o Options, most int32) (*store, error) {
 	s := &store{texts: textsOf(table(o.Schema)), grants: grantsOf(o.Schema, pool.Config().ConnConfig.User), conns: &conns{}}
@@ -427,6 +442,7 @@ func newStore(pool *pgxpool.Pool, o Options, most int32) (*store, error) {
 		prepare = nil
 	}
 	listen = listen.Copy()
+	listen.OnNotification = nil // pgx would pass the notifications to it, not to WaitForNotification
 	s.conns.own(listen)
 	s.listen = func(ctx context.Context) (*pgx.Conn, error) {
 		to := listen.Copy()
@@ -438,6 +454,16 @@ func newStore(pool *pgxpool.Pool, o Options, most int32) (*store, error) {
 		return pgx.ConnectConfig(dialing(ctx), to)
 	}
 	conf.MinConns, conf.MinIdleConns = 0, 0 // New sends nothing
+	then := conf.AfterConnect
+	conf.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
+		if _, err := c.Exec(ctx, limitStatements, pgx.QueryExecModeExec, c.PgConn().PID()); err != nil {
+			return err
+		}
+		if then != nil {
+			return then(ctx, c)
+		}
+		return nil
+	}
 	s.conns.own(conf.ConnConfig)
 	var err error
 	if s.pool, err = pgxpool.NewWithConfig(context.Background(), conf); err != nil {

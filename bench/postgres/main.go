@@ -233,7 +233,7 @@ func (s *server) cpu() (time.Duration, error) {
 		return 0, err
 	}
 	sum, err := ticks(first, 13, 17) // with those of its children that have ended
-	for _, pid := range strings.Fields(string(children)) {
+	for pid := range strings.FieldsSeq(string(children)) {
 		n, _ := ticks(pid, 13, 15)
 		sum += n
 	}
@@ -279,7 +279,7 @@ func child(ctx context.Context) error {
 		return err
 	}
 	defer pool.Close()
-	take, err := locker(ctx, lock, pool)
+	take, err := locker(lock, pool)
 	if err != nil {
 		return err
 	}
@@ -334,7 +334,7 @@ func child(ctx context.Context) error {
 }
 
 // locker returns how a lock takes a key, and ends the hold.
-func locker(ctx context.Context, lock string, pool *pgxpool.Pool) (func(context.Context, string) (func() error, error), error) {
+func locker(lock string, pool *pgxpool.Pool) (func(context.Context, string) (func() error, error), error) {
 	switch lock {
 	case "holdfast":
 		locks, err := postgres.New(pool, postgres.Options{})

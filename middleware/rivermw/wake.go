@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -200,10 +201,25 @@ func (q jobs[TTx]) Lookup(task string) parking.Task {
 }
 
 // Run implements parking.Queue. JobRetry also works jobs that are completed, canceled or discarded.
+//
+// The row is locked first, because JobRetry would also revive a job that an operator has canceled since
+// Lookup.
 func (q jobs[TTx]) Run(task string) (found bool) {
 	ctx, cancel, id := q.call(task)
 	defer cancel()
-	_, err := q.client.JobRetry(ctx, id)
+	driver := q.client.Driver()
+	exec, err := driver.GetExecutor().Begin(ctx)
+	if err != nil {
+		return true
+	}
+	defer func() { _ = exec.Rollback(context.WithoutCancel(ctx)) }()
+	tx := driver.UnwrapTx(exec)
+	job, err := q.client.JobUpdateTx(ctx, tx, id, nil)
+	if err == nil && job.FinalizedAt == nil {
+		if _, err = q.client.JobRetryTx(ctx, tx, id); err == nil {
+			err = exec.Commit(ctx)
+		}
+	}
 	return !errors.Is(err, rivertype.ErrNotFound)
 }
 
@@ -232,7 +248,12 @@ func noteOf(job *rivertype.JobRow) (n note) {
 }
 
 // set stores n with what River stores at the end of the delivery. Outside of River it does nothing.
-func (n note) set(ctx context.Context) { _ = river.MetadataSet(ctx, noteField, n) }
+//
+// PostgreSQL has no NUL in jsonb: one would make River fail to store the ends of all jobs of a batch.
+func (n note) set(ctx context.Context) {
+	n.Waits = strings.ReplaceAll(n.Waits, "\x00", `\x00`)
+	_ = river.MetadataSet(ctx, noteField, n)
+}
 
 // ended stores how the run of a job with the note n has ended. After a failure the job is not known
 // to be parked. If it is snoozed, a guard inside may have parked it.

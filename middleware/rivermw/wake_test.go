@@ -335,3 +335,37 @@ func TestMisconfigured(t *testing.T) {
 		})
 	}
 }
+
+// An operator cancels a parked job in a transaction, while the end of a hold wakes it. It stays canceled.
+func TestCanceledIsNotWoken(t *testing.T) {
+	w := newWorld(t)
+	release := locktest.Hold(t, w.locker(), "account:42")
+	w.serve(w.guarded(config(3, charging(func(context.Context, *river.Job[chargeArgs]) error {
+		t.Error("a canceled job runs")
+		return nil
+	})), noWait))
+	id := w.insert(chargeArgs{Account: "42"})
+	w.parked(id)
+	tx, err := w.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.client.JobCancelTx(t.Context(), tx, id); err != nil {
+		t.Fatal(err)
+	}
+	release()
+	waits := w.eventually(func() (waits bool) {
+		err := w.pool.QueryRow(t.Context(), `SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()`).Scan(&waits)
+		return err == nil && waits
+	})
+	if err := tx.Commit(t.Context()); err != nil || !waits {
+		t.Fatal(err, waits)
+	}
+	ended := w.eventually(func() (none bool) {
+		err := w.pool.QueryRow(t.Context(), `SELECT count(*) = 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()`).Scan(&none)
+		return err == nil && none
+	})
+	if state := w.job(id).State; state != rivertype.JobStateCancelled || !ended {
+		t.Errorf("the job is %s, and no wake waits: %v", state, ended)
+	}
+}

@@ -24,6 +24,7 @@ import (
 	"context"
 	"hash/maphash"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -84,6 +85,11 @@ func (b *Backend) Key(kind backend.Kind, name string) backend.Key {
 		stored = "o:" + name
 	}
 	return backend.Key{Kind: kind, Name: name, Stored: [2]string{stored, stored}}
+}
+
+// ours reports whether a row has the name of a key. Others were written by hand.
+func ours(stored string) bool {
+	return strings.HasPrefix(stored, "x:") || strings.HasPrefix(stored, "o:")
 }
 
 // keyOf returns the key of a row.

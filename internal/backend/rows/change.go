@@ -188,9 +188,7 @@ func (b *Backend) rule(ctx context.Context, on Store, c *change, row *Row) (*Wri
 			notices, durable = append(notices, some...), durable || must
 		}
 		if unknown {
-			if err := b.listening.ask(ctx, on); err != nil {
-				return nil, nil, b.closedOr(err)
-			}
+			_ = b.listening.ask(ctx, on) // without an answer a place in the queue is lost, which costs time
 			continue
 		}
 		if unchanged(before, k) {

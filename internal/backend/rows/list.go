@@ -28,6 +28,9 @@ func (b *Backend) List(ctx context.Context, r backend.ListRequest) iter.Seq2[bac
 		var unreadable error
 		err := pages(ctx, b.calls.Names, r.Pause, func(names []string) error {
 			entries, bad, err := b.entries(ctx, slices.DeleteFunc(names, func(name string) bool {
+				if !ours(name) {
+					return true
+				}
 				k := keyOf(name)
 				return r.Kind != 0 && k.Kind != r.Kind || !matches(k.Name)
 			}), r)
@@ -101,6 +104,9 @@ func (b *Backend) entries(ctx context.Context, names []string, r backend.ListReq
 // Purge deletes the rows that have been free for an hour, and returns how many. Only ctx bounds its time.
 func Purge(ctx context.Context, s Store) (deleted int64, err error) {
 	err = pages(ctx, s.Due, 0, func(names []string) error {
+		if names = slices.DeleteFunc(names, func(name string) bool { return !ours(name) }); len(names) == 0 {
+			return nil
+		}
 		rows, err := s.Read(ctx, names)
 		if err != nil {
 			return err
