@@ -27,8 +27,20 @@ func TestOnNotification(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	locker(t, pool, postgres.Options{})
+	le, err := locker(t, pool, postgres.Options{}).Acquire(t.Context(), "k", lockcore.Terms{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	waited := make(chan error)
+	b := locker(t, pool, postgres.Options{})
+	go func() {
+		_, err := b.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Minute})
+		waited <- err
+	}()
 	until(t, pool, `SELECT count(*) > 0 FROM pg_stat_activity WHERE application_name LIKE 'holdfast %' AND datname = current_database()`)
+	if err := errors.Join(le.Release(t.Context()), <-waited); err != nil {
+		t.Error(err)
+	}
 }
 
 // Rows that no Locker has written, with names that are none, are left alone.
