@@ -34,8 +34,8 @@ func TestOnNotification(t *testing.T) {
 	waited := make(chan error)
 	b := locker(t, pool, postgres.Options{})
 	go func() {
-		_, err := b.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Minute})
-		waited <- err
+		le, err := b.Acquire(t.Context(), "k", lockcore.Terms{Wait: time.Minute})
+		waited <- errors.Join(err, le.Release(t.Context()))
 	}()
 	until(t, pool, `SELECT count(*) > 0 FROM pg_stat_activity WHERE application_name LIKE 'holdfast %' AND datname = current_database()`)
 	if err := errors.Join(le.Release(t.Context()), <-waited); err != nil {
@@ -48,9 +48,11 @@ func TestRowsByHand(t *testing.T) {
 	pool := database(t)
 	run(t, pool, `INSERT INTO holdfast_keys (name, version, token, due) VALUES ('', 1, 1, 0), ('x', 1, 1, 0), ('y:k', 1, 1, 0)`)
 	l := locker(t, pool, postgres.Options{})
-	if _, err := l.Acquire(t.Context(), "k", lockcore.Terms{}); err != nil {
+	le, err := l.Acquire(t.Context(), "k", lockcore.Terms{})
+	if err != nil {
 		t.Fatal(err)
 	}
+	defer func() { _ = le.Release(t.Context()) }()
 	if n, err := postgres.Purge(t.Context(), pool, postgres.Options{}); n != 0 || err != nil {
 		t.Errorf("Purge deletes %d rows: %v", n, err)
 	}
