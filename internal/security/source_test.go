@@ -77,7 +77,7 @@ func TestCertificatesAreChecked(t *testing.T) {
 // pseudo-random.
 func TestIDsAreRandom(t *testing.T) {
 	pseudo := []string{
-		"lockcore/request.go: IntN", "lockcore/watchdog.go: Int64N", "middleware/asynqmw/configure.go: Float64", "middleware/asynqmw/delivery.go: N",
+		"lockcore/request.go: IntN", "lockcore/watchdog.go: Int64N", "middleware/asynqmw/configure.go: Float64", "middleware/asynqmw/delivery.go: N", "middleware/rivermw/wake.go: N",
 		"internal/backend/quorum/vote.go: N", "internal/backend/rows/backend.go: N", // jitter
 		"internal/backend/rows/change.go: Int64N", // a version
 	}
