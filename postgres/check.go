@@ -31,7 +31,7 @@ const (
 	codePooler            doctor.Code = "pooler"             // the pool connects to a pooler, not to the server
 	codeFsync             doctor.Code = "fsync"              // a crash of the machine loses data
 	codeFullPageWrites    doctor.Code = "full-page-writes"   // a crash of the machine can damage the table
-	codeSynchronousCommit doctor.Code = "synchronous-commit" // what is granted does not wait for the disk, or for a standby's
+	codeSynchronousCommit doctor.Code = "synchronous-commit" // grants do not wait for the disk, or for a standby's
 	codeFailover          doctor.Code = "failover"           // no standby is synchronous
 	codeStandbys          doctor.Code = "standbys"           // no synchronous standby is connected
 	codeOpenTransaction   doctor.Code = "open-transaction"   // a transaction that keeps old versions of rows
