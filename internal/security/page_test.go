@@ -24,7 +24,7 @@ import (
 	"github.com/holdfast-go/holdfast/lockcore"
 )
 
-const readRights = redistest.Keys + " resetchannels -@all +eval +evalsha +time +get +hget +hmget +pttl +zrange +zcard +scan +info"
+const readRights = redistest.Keys + " resetchannels -@all +eval +evalsha +time +get +hget +hmget +pttl +zrange +zcard +zscore +scan +info"
 
 // With the published rights, the page shows all that there is to see, and nothing is denied. Without any
 // one of them, that right is denied by its name.
@@ -147,6 +147,8 @@ func furnish(t *testing.T, rdb *redis.Client) {
 	key := hidden.Key(backend.KindExclusive, "held")
 	_, err := hidden.Park(ctx, backend.ParkRequest{Key: &key, Entry: "/default/7", Most: 1, Keep: time.Hour})
 	check(t, err)
+	_, err = hidden.Order(ctx, backend.TriggerRequest{Key: &key, Op: backend.TriggerNote, Entry: "/default/8", Fresh: true, Keep: time.Hour, Most: 10})
+	check(t, err)
 	for range 2 {
 		_, err = a.AcquireShare(ctx, "shared", lockcore.Limit{N: 3}, lockcore.Terms{})
 		check(t, err)
@@ -193,11 +195,11 @@ func visit(t *testing.T, page http.Handler) (missing string) {
 	}
 	get("key?kind=exclusive&key=plain", "<dt>state</dt>")
 	get("stuck?once=yes", "Keys of Once are included", "abandoned")
-	get("api/held", `"complete": true`, "plain", "held", "cooling", "shared", "paused", "restricted", "abandoned", "job-7", `"id": "7"`)
+	get("api/held?once=yes", `"complete": true`, "plain", "held", "cooling", "shared", "paused", "restricted", "abandoned", "job-7", `"id": "7"`)
 	get("", "last walk over all keys", "job-7")
-	get("api/stuck", "abandoned")
+	get("api/stuck?once=yes", "abandoned")
 	get("events?screen=held", "job-7", "data: ")
-	get("events?screen=stuck", "abandoned")
+	get("events?screen=stuck&once=yes", "abandoned")
 	for key, kind := range map[string]string{
 		"plain": "exclusive", "held": "exclusive", "cooling": "exclusive", "shared": "exclusive", "paused": "exclusive", "restricted": "exclusive",
 		"abandoned": "once", "done": "once", "free": "once",
