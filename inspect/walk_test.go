@@ -106,59 +106,6 @@ func TestOnceIsForOneViewer(t *testing.T) {
 	})
 }
 
-// slow is a connection whose writes take a time.
-type slow struct {
-	net.Conn
-	lag *atomic.Int64
-}
-
-func (s slow) Write(b []byte) (int, error) {
-	time.Sleep(time.Duration(s.lag.Load()))
-	return s.Conn.Write(b)
-}
-
-// Of a server that is very far away 10 keys are still inspected within two seconds: one after the other they
-// would take 7 s.
-func TestFarServer(t *testing.T) {
-	testlevel.Full(t)
-	synctest.Test(t, func(t *testing.T) {
-		o := locktest.NewServer(t).Options()
-		var lag atomic.Int64
-		dial := o.Dialer
-		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			c, err := dial(ctx, network, addr)
-			return slow{c, &lag}, err
-		}
-		rdb := redis.NewClient(o)
-		defer rdb.Close()
-		locks, err := lockcore.New(rdb, lockcore.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer locks.Close(t.Context())
-		for i := range 10 {
-			if err := locks.Pause(t.Context(), fmt.Sprint("k", i), time.Hour, "r"); err != nil {
-				t.Fatal(err)
-			}
-		}
-		lag.Store(int64(700 * time.Millisecond))
-		p := &page{T: t, locks: locks, h: inspect.New(locks, inspect.Options{})}
-		for p.get(http.StatusOK, "/"); !strings.Contains(p.get(http.StatusOK, "/api/held"), `"key": "k9"`); time.Sleep(time.Second) {
-		}
-		snapshots := map[string]bool{}
-		for range 20 {
-			_, asOf, _ := strings.Cut(p.get(http.StatusOK, "/api/held"), `"as_of": "`)
-			snapshots[asOf[:len("2000-01-01T00:00:00.000")]] = true
-			time.Sleep(500 * time.Millisecond)
-		}
-		if len(snapshots) < 4 {
-			t.Errorf("%d snapshots in 10 s", len(snapshots))
-		}
-		lag.Store(0)
-		time.Sleep(2 * time.Minute) // otherwise a goroutine is left
-	})
-}
-
 // Shutdown of the server does not wait for the streams.
 func TestShutdown(t *testing.T) {
 	p := open(t, false, inspect.Options{})
