@@ -95,6 +95,7 @@ func TestPauseBadInput(t *testing.T) {
 		{time.Second, "", "reason is 0 bytes long, must be between 1 and 256 bytes"},
 		{time.Second, strings.Repeat("r", 257), "reason is 257 bytes long"},
 		{time.Second, "\xff", "reason must be valid UTF-8 without NUL"},
+		{time.Second, "a\x00", "reason must be valid UTF-8 without NUL"},
 	} {
 		if err := l.Pause(t.Context(), "k", tt.d, tt.reason); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%v, %q: %v, want %q", tt.d, tt.reason, err, tt.want)

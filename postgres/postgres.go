@@ -87,7 +87,8 @@ CREATE INDEX IF NOT EXISTS holdfast_keys_due ON %[1]s (due);
 // The Locker makes two pools of its own with the options and hooks of pool, so that neither your
 // transactions nor calls that acquire keys delay a renewal. One has up to MaxConns connections, the other
 // half as many, at least 2. They are opened as needed, so MinConns and MinIdleConns have no effect. One more
-// connection gets notifications. [lockcore.Locker.Close] closes them, never pool.
+// connection gets notifications. Without a pooler the server ends a statement of theirs after 3 s, or after
+// the statement_timeout that it has if that is shorter. [lockcore.Locker.Close] closes them, never pool.
 //
 // New returns an error if pool is nil or o is not valid. The error satisfies lockcore.ErrUnsupported if
 // o.ReplicaAcks or o.Prefix is set: use synchronous_standby_names, or o.Schema.
