@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -37,12 +38,11 @@ func TestMistakesCompile(t *testing.T) {
 	exports := map[string]string{}
 	args := []string{"list", "-deps", "-export", "-json=ImportPath,Dir,Export,GoFiles"}
 	for _, list := range marked {
-		if dir := "./" + filepath.ToSlash(filepath.Dir(list[0].file)); strings.HasSuffix(list[0].file, ".go") {
-			args = append(args, dir)
+		if file := filepath.ToSlash(list[0].file); strings.HasSuffix(file, ".go") {
+			args = append(args, path.Join("github.com/holdfast-go/holdfast", path.Dir(file))) // this module sees those of all
 		}
 	}
 	cmd := exec.CommandContext(t.Context(), "go", args...)
-	cmd.Dir = root
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -59,8 +59,8 @@ func TestMistakesCompile(t *testing.T) {
 		packages[p.Dir], exports[p.ImportPath] = p, p.Export
 	}
 	fset := token.NewFileSet()
-	conf := types.Config{Importer: importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) {
-		return os.Open(exports[path])
+	conf := types.Config{Importer: importer.ForCompiler(fset, "gc", func(name string) (io.ReadCloser, error) {
+		return os.Open(exports[name])
 	})}
 	for _, m := range all() {
 		changed, err := m.changed(marked)
@@ -70,13 +70,13 @@ func TestMistakesCompile(t *testing.T) {
 		}
 		overlay, dirs := map[string]string{}, map[string]bool{}
 		for file, text := range changed {
-			path, err := filepath.Abs(filepath.Join(root, file))
+			file, err := filepath.Abs(filepath.Join(root, file))
 			if err != nil {
 				t.Fatal(err)
 			}
-			overlay[path] = text
-			if strings.HasSuffix(path, ".go") {
-				dirs[filepath.Dir(path)] = true
+			overlay[file] = text
+			if strings.HasSuffix(file, ".go") {
+				dirs[filepath.Dir(file)] = true
 			}
 		}
 		for dir := range dirs {
