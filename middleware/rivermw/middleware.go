@@ -70,7 +70,7 @@ func (m *middleware) Work(ctx context.Context, job *rivertype.JobRow, doInner fu
 	if !inside {
 		began = time.Now()
 	}
-	ctx = context.WithValue(lockcore.WithTask(ctx, "river/"+task(job.ID)), guardedKey{}, guarded{m.locks, began})
+	ctx = context.WithValue(lockcore.WithTask(ctx, "river/"+strconv.FormatInt(job.ID, 10)), guardedKey{}, guarded{m.locks, began})
 	c := call{job: job, terms: m.terms}
 	k, err := m.key(ctx, job)
 	if errors.Is(err, guard.Unguarded) {
@@ -101,7 +101,7 @@ func (m *middleware) Work(ctx context.Context, job *rivertype.JobRow, doInner fu
 	if w != nil && m.busy == RetryLater {
 		v = w.delivery(ctx, job.Queue, parking.Request{
 			Locks: m.locks, Kind: kind, Keys: []parking.Key{{Name: c.name, Limit: m.limit, Weight: 1}},
-			Terms: c.terms, Task: task(job.ID), Mean: &m.mean,
+			Terms: c.terms, Task: task(job.Queue, job.ID), Mean: &m.mean,
 		})
 	}
 	old := noteOf(job)
@@ -153,8 +153,8 @@ func (untouched) Is(target error) bool        { return target == lockcore.ErrNot
 func (untouched) Jobs() []*rivertype.JobRow   { return nil }
 func (untouched) ErrorsByID() map[int64]error { return nil }
 
-// task returns the name of a job for package parking.
-func task(id int64) string { return strconv.FormatInt(id, 10) }
+// task returns the name of a job for package parking. River allows no slash in the name of a queue.
+func task(queue string, id int64) string { return queue + "/" + strconv.FormatInt(id, 10) }
 
 // noEffectOfSnooze marks the error of a handler that snoozes its job: it asks for another run, so it
 // is not the outcome of a Once.

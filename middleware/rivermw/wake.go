@@ -184,7 +184,10 @@ func (q jobs[TTx]) Lookup(task string) parking.Task {
 		return parking.Task{}
 	}
 	n := noteOf(job)
-	t := parking.Task{State: parking.Other, LastError: n.Waits, Again: job.ScheduledAt, Kept: true, Completed: n.Ran}
+	t := parking.Task{
+		State: parking.Other, LastError: n.Waits, Again: job.ScheduledAt, Kept: true, Completed: n.Ran,
+		Queue: job.Queue + "/",
+	}
 	switch job.State {
 	case rivertype.JobStateRunning:
 		t.State = parking.Running
@@ -227,7 +230,8 @@ func (q jobs[TTx]) Run(task string) (found bool) {
 // of other code.
 func (jobs[TTx]) call(task string) (ctx context.Context, cancel context.CancelFunc, id int64) {
 	ctx, cancel = context.WithTimeout(context.Background(), lookTime)
-	id, _ = strconv.ParseInt(task, 10, 64)
+	_, last, _ := strings.Cut(task, "/")
+	id, _ = strconv.ParseInt(last, 10, 64)
 	return ctx, cancel, id
 }
 

@@ -40,7 +40,7 @@ func (w *world) parked(id int64) *rivertype.JobRow {
 	})
 }
 
-// A job whose key is busy is parked under the name river/ID, without an attempt. The end of the hold
+// A job whose key is busy is parked under the name river/QUEUE/ID, without an attempt. The end of the hold
 // wakes it, long before it would come back. The locks are in PostgreSQL, or on a Redis.
 // Shows: J3
 func TestParked(t *testing.T) {
@@ -67,7 +67,7 @@ func TestParked(t *testing.T) {
 			if parked.Attempt != 0 || parked.ScheduledAt.Sub(*parked.AttemptedAt) < 30*time.Second { // a lease
 				t.Errorf("%+v", parked)
 			}
-			if h, err := w.locks.Inspect(t.Context(), event.KindExclusive, "account:42"); err != nil || h.Parked != 1 || h.OldestParked != fmt.Sprint("river/", id) {
+			if h, err := w.locks.Inspect(t.Context(), event.KindExclusive, "account:42"); err != nil || h.Parked != 1 || h.OldestParked != fmt.Sprint("river/default/", id) {
 				t.Errorf("%+v, %v", h, err)
 			}
 			release()
@@ -81,6 +81,42 @@ func TestParked(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A queue is paused while its job is woken. The jobs that other queues have parked on the key do not wait
+// for it.
+// Shows: J3
+func TestPausedQueue(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	release := locktest.Hold(t, w.locker(), "account:42")
+	cfg := config(3, charging(func(context.Context, *river.Job[chargeArgs]) error { return nil }))
+	cfg.Queues["slow"] = river.QueueConfig{MaxWorkers: 3}
+	w.serve(w.guarded(cfg, noWait))
+	r, err := w.client.Insert(t.Context(), chargeArgs{Account: "42"}, &river.InsertOpts{Queue: "slow"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.parked(r.Job.ID) // before the other one
+	id := w.insert(chargeArgs{Account: "42"})
+	parked := w.parked(id)
+	paused, stop := w.client.Subscribe(river.EventKindQueuePaused)
+	defer stop()
+	if err := w.client.QueuePause(t.Context(), "slow", nil); err != nil {
+		t.Fatal(err)
+	}
+	<-paused
+	release()
+	if job := w.ends(id, rivertype.JobStateCompleted); !job.AttemptedAt.Before(parked.ScheduledAt) {
+		t.Errorf("attempted at %v, not before %v", job.AttemptedAt, parked.ScheduledAt)
+	}
+	if job := w.job(r.Job.ID); job.State != rivertype.JobStateAvailable {
+		t.Errorf("the job of the paused queue is %s", job.State)
+	}
+	if err := w.client.QueueResume(t.Context(), "slow", nil); err != nil {
+		t.Fatal(err)
+	}
+	w.ends(r.Job.ID, rivertype.JobStateCompleted)
 }
 
 // A job that was parked and has succeeded is worked again by a late wake. It does not run again, but
