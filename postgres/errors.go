@@ -14,6 +14,18 @@ import (
 
 // This file says what the errors of statements mean for a store.
 
+const (
+	readOnly    = "25006" // of the transaction
+	notPrepared = "26000" // the statement
+)
+
+// noStandbyError means that no connection is opened, because the server has too many that nobody uses.
+type noStandbyError struct{ waiting int32 }
+
+func (e *noStandbyError) Error() string {
+	return fmt.Sprintf("postgres: %d statements of this user wait for a synchronous standby: start one that synchronous_standby_names has, or change it", e.waiting)
+}
+
 // advised adds to an error of the server what to do.
 func (s *store) advised(err error) error {
 	say := ""
@@ -23,7 +35,9 @@ func (s *store) advised(err error) error {
 			say = "execute the statements of postgres.Create, or set Options.Schema (-schema)"
 		case "42501":
 			say = "as the owner of the table: " + s.grants
-		case "25006":
+		case notPrepared:
+			say = "something has discarded the statements that pgx has prepared, as DISCARD ALL or a pooler in transaction mode do: set default_query_exec_mode=exec"
+		case readOnly:
 			say = "the server is a standby, or default_transaction_read_only is on: connect to the primary, which target_session_attrs=read-write finds"
 		}
 	}
@@ -70,6 +84,13 @@ func lost(err error) bool {
 
 // ends reports whether the server ends the connection with this error.
 func ends(e *pgconn.PgError) bool { return e.SeverityUnlocalized != "ERROR" && e.Severity != "ERROR" }
+
+// stale reports whether another connection may not have this error. After a failover it may go to the
+// primary.
+func stale(err error) bool {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (e.Code == readOnly || e.Code == notPrepared)
+}
 
 // Permanent implements rows.Store: errors of the statement, its data, the rights or the login, and an old
 // server.

@@ -5,13 +5,16 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-go/holdfast/doctor"
+	"github.com/holdfast-go/holdfast/internal/backend/rows"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
 	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/postgres"
@@ -85,4 +88,123 @@ func TestStatementsEnd(t *testing.T) {
 	})
 	until(t, pool, `SELECT count(*) = 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()`)
 	end()
+}
+
+// A connection whose statement has no reply leaves the pool at once, although the statement still runs.
+func TestNoReply(t *testing.T) {
+	pool := database(t)
+	s := storeOn(t, connect(t, pool.Config().ConnString()+" pool_max_conns=1"))
+	if _, _, err := s.Grant(t.Context(), grant("x:k")); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	failed := make(chan error, 1)
+	end := locked(t, pool, `UPDATE holdfast_keys SET version = 1`, func() {
+		_, err := s.Free(ctx, "x:k", "owner", 0)
+		failed <- err
+	})
+	defer end()
+	cancel()
+	if err := <-failed; !errors.Is(err, context.Canceled) {
+		t.Errorf("Free returns %v", err)
+	}
+	ctx, cancel = context.WithTimeout(t.Context(), 10*time.Second) // pgx would drain it for 15 s
+	defer cancel()
+	if _, granted, err := s.Grant(ctx, grant("x:other")); !granted || err != nil {
+		t.Errorf("Grant returns %t, %v", granted, err)
+	}
+}
+
+// An error that another connection may not have closes the connection.
+func TestStaleConnection(t *testing.T) {
+	pool := database(t)
+	for _, c := range []struct {
+		code, says string
+		spoil      string // executed once, on the first connection
+		call       func(rows.Store) error
+	}{
+		{"25006", "connect to the primary", "SET default_transaction_read_only = on", func(s rows.Store) error {
+			_, err := s.Free(t.Context(), "x:k", "owner", 0)
+			return err
+		}},
+		{"25006", "connect to the primary", "SET default_transaction_read_only = on", func(s rows.Store) error {
+			return s.Write(t.Context(), []rows.Write{{Name: "x:k", Row: rows.Row{Version: 1}}})[0]
+		}},
+		{"26000", "default_query_exec_mode=exec", "DISCARD ALL", func(s rows.Store) error {
+			return s.Write(t.Context(), []rows.Write{{Name: "x:k", Row: rows.Row{Version: 1}}})[0]
+		}},
+	} {
+		conf, spoiled := pool.Config(), false
+		conf.MaxConns = 1
+		conf.AfterRelease = func(on *pgx.Conn) bool {
+			if spoiled {
+				return true
+			}
+			spoiled = true
+			_, err := on.Exec(context.Background(), c.spoil)
+			return err == nil
+		}
+		spoiling, err := pgxpool.NewWithConfig(context.Background(), conf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(spoiling.Close)
+		s := storeOn(t, spoiling)
+		for i := range 3 {
+			err := c.call(s)
+			if errors.Is(err, rows.ErrConflict) {
+				err = nil
+			}
+			e, is := errors.AsType[*pgconn.PgError](err)
+			if is != (i == 1) || is && (e.Code != c.code || !strings.Contains(err.Error(), c.says) || s.MayTakeEffect(err)) || !is && err != nil {
+				t.Errorf("%s, call %d: %v", c.code, i, err)
+			}
+		}
+	}
+}
+
+// Under serializable a read fails if what it has read depends on transactions that have ended. It is
+// repeated.
+func TestSerializableRead(t *testing.T) {
+	pool := database(t)
+	run(t, pool, `CREATE TABLE other (n int)`)
+	run(t, pool, `INSERT INTO other VALUES (1)`)
+	s := storeOn(t, connect(t, pool.Config().ConnString()+" options='-c default_transaction_isolation=serializable'"))
+	if _, _, err := s.Grant(t.Context(), grant("x:k")); err != nil {
+		t.Fatal(err)
+	}
+	pivot, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.Serializable})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = pivot.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := pivot.Exec(t.Context(), `SELECT * FROM other`); err != nil {
+		t.Fatal(err)
+	}
+	first, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.Serializable})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = first.Exec(t.Context(), `UPDATE other SET n = 2`)
+	if err := errors.Join(err, first.Commit(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{`LOCK TABLE holdfast_keys IN ACCESS EXCLUSIVE MODE`, `UPDATE holdfast_keys SET token = token + 1`} {
+		if _, err := pivot.Exec(t.Context(), text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := make(chan error, 1)
+	go func() {
+		_, err := s.Read(t.Context(), []string{"x:k"})
+		read <- err
+	}()
+	until(t, pool, `SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()`)
+	if err := pivot.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-read; err != nil {
+		t.Error(err)
+	}
 }

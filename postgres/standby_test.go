@@ -5,6 +5,8 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/backend/rules"
 	"github.com/holdfast-go/holdfast/internal/pgtest"
 	"github.com/holdfast-go/holdfast/internal/testlevel"
+	"github.com/holdfast-go/holdfast/lockcore"
 	"github.com/holdfast-go/holdfast/postgres"
 )
 
@@ -100,5 +103,48 @@ func TestStandby(t *testing.T) {
 		if waited != (canceled > 0) {
 			t.Errorf("%s: waited: %t, want %t", step.what, canceled > 0, waited)
 		}
+	}
+}
+
+// Without a synchronous standby the calls leave only a bounded number of processes of the server behind, and
+// the error says why. When there is one again, they end.
+func TestMissingStandby(t *testing.T) {
+	testlevel.Full(t)
+	pgtest.Need(t)
+	server, err := pgtest.Start("-c fsync=off -c max_connections=30")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Stop)
+	pool := connect(t, server.DSN("postgres"))
+	run(t, pool, postgres.Create(""))
+	standby := func(name string) {
+		t.Helper()
+		run(t, pool, `ALTER SYSTEM SET synchronous_standby_names = '`+name+`'`)
+		run(t, pool, `SELECT pg_reload_conf()`)
+		until(t, pool, `SELECT current_setting('synchronous_standby_names') = '`+name+`'`)
+	}
+	run(t, pool, `ALTER ROLE CURRENT_USER SET synchronous_commit = off`)
+	pool.Reset()
+	standby("nobody")
+	l := locker(t, connect(t, server.DSN("postgres")+" pool_max_conns=3"), postgres.Options{})
+	for i := range 12 {
+		_, err = l.Acquire(t.Context(), fmt.Sprint(i), lockcore.Terms{Wait: lockcore.NoWait})
+		if !errors.Is(err, lockcore.ErrUnavailable) {
+			t.Fatalf("Acquire returns %v", err)
+		}
+	}
+	if !strings.Contains(err.Error(), "statements of this user wait for a synchronous standby: start one") {
+		t.Errorf("Acquire returns %v", err)
+	}
+	var waiting int
+	if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`).Scan(&waiting); err != nil || waiting == 0 || waiting > 10 {
+		t.Errorf("%d statements wait, %v", waiting, err)
+	}
+	standby("")
+	until(t, pool, `SELECT count(*) = 0 FROM pg_stat_activity WHERE wait_event = 'SyncRep'`)
+	le, err := l.Acquire(t.Context(), "other", lockcore.Terms{})
+	if err := errors.Join(err, le.Release(t.Context())); err != nil {
+		t.Error(err)
 	}
 }

@@ -98,7 +98,8 @@ func fill(table, text string) string {
 
 // Read implements rows.Store. It is one transaction, which locks nothing.
 func (s *store) Read(ctx context.Context, names []string) (all []rows.Row, err error) {
-	err = s.use(ctx, func(c *pgx.Conn) error {
+	err = s.reads(ctx, func(c *pgx.Conn) error {
+		all = nil
 		if len(names) == 1 {
 			r, err := scan(c.QueryRow(ctx, s.read, []byte(names[0])))
 			all = []rows.Row{r}
@@ -159,7 +160,13 @@ func (s *store) Write(ctx context.Context, ws []rows.Write) []error {
 				errs[done] = unacknowledged(text)
 			}
 		}
-		return pipe.Close()
+		if err := pipe.Close(); err != nil {
+			return err
+		}
+		if i := slices.IndexFunc(errs, stale); i >= 0 {
+			return errs[i]
+		}
+		return nil
 	})
 	for ; err != nil && done < len(ws); done++ {
 		errs[done] = err
@@ -302,7 +309,7 @@ func (s *store) Due(ctx context.Context, after string) ([]string, error) {
 }
 
 func (s *store) page(ctx context.Context, text, after string) (names []string, err error) {
-	err = s.use(ctx, func(c *pgx.Conn) error {
+	err = s.reads(ctx, func(c *pgx.Conn) error {
 		found, err := c.Query(ctx, text, []byte(after), rows.NamesPerPage)
 		if err != nil {
 			return err
@@ -317,6 +324,16 @@ func (s *store) page(ctx context.Context, text, after string) (names []string, e
 	return names, err
 }
 
+// reads is use for statements that only read. It repeats them after a conflict, which they have if
+// default_transaction_isolation is serializable.
+func (s *store) reads(ctx context.Context, f func(*pgx.Conn) error) error {
+	for {
+		if err := s.use(ctx, f); !errors.Is(conflict(err), rows.ErrConflict) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
 // use runs statements on a connection.
 func (s *store) use(ctx context.Context, f func(*pgx.Conn) error) (err error) {
 	c, err := s.pool.Acquire(dialing(ctx))
@@ -325,8 +342,8 @@ func (s *store) use(ctx context.Context, f func(*pgx.Conn) error) (err error) {
 	}
 	defer c.Release()
 	defer func() {
-		if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == "25006" {
-			_ = c.Conn().Close(ctx) // after a failover the next one may go to the primary
+		if stale(err) {
+			_ = c.Conn().Close(ctx)
 		}
 		if c.Conn().IsClosed() {
 			_ = c.Conn().PgConn().Conn().Close() // pgx would drain it for up to 15 s, in which the pool counts it
@@ -347,12 +364,17 @@ func (s *store) Close() {
 	s.pool.Close()
 }
 
-// limitStatements lets the server end a statement that nobody waits for any more, for example one that waits
-// for the lock of a table. Otherwise each closed connection would leave a process of the server behind. A
-// wait for a standby is not ended. Behind a pooler the session is not that of the connection, and keeps its
-// limit.
-const limitStatements = `SELECT set_config('statement_timeout', '3s', false)
+const (
+	// limitStatements lets the server end a statement that nobody waits for any more, for example one that
+	// waits for the lock of a table. Otherwise each closed connection would leave a process of the server
+	// behind. Behind a pooler the session is not that of the connection, and keeps its limit.
+	limitStatements = `SELECT set_config('statement_timeout', '3s', false)
 WHERE pg_backend_pid() = $1::bigint AND (SELECT setting::int FROM pg_settings WHERE name = 'statement_timeout') NOT BETWEEN 1 AND 3000`
+
+	// unended counts the statements that the limit does not end: those that wait for a standby.
+	unended = `SELECT count(*) FROM pg_stat_activity
+WHERE usename = current_user AND wait_event = 'SyncRep' AND query_start < clock_timestamp() - interval '3 s'`
+)
 
 // newStore returns a store with a pool of its own, of at most that many connections.
 func newStore(pool *pgxpool.Pool, o Options, most int32) (*store, error) {
@@ -382,6 +404,13 @@ func newStore(pool *pgxpool.Pool, o Options, most int32) (*store, error) {
 	conf.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
 		if _, err := c.Exec(ctx, limitStatements, pgx.QueryExecModeExec, c.PgConn().PID()); err != nil {
 			return err
+		}
+		var waiting int32
+		if err := c.QueryRow(ctx, unended, pgx.QueryExecModeExec).Scan(&waiting); err != nil {
+			return err
+		}
+		if waiting >= most {
+			return &noStandbyError{waiting}
 		}
 		if then != nil {
 			return then(ctx, c)

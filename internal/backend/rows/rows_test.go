@@ -115,6 +115,31 @@ func TestFailedBeforeItWasSent(t *testing.T) {
 	}
 }
 
+// If the store does not say who listens, a release has its effect, and a waiting call gets the key when it
+// asks again.
+func TestListeningUnknown(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *scene) {
+		asked := 0
+		s.hook(func(method string) error {
+			if method == "Listening" {
+				asked++
+				return errors.New("no right to ask")
+			}
+			return nil
+		}, nil)
+		first, waiting := request(&s.job), request(&s.job)
+		waiting.Queue = true
+		held := s.acquire(backend.OutcomeGranted, first)
+		s.acquire(backend.OutcomeBusy, waiting)
+		s.release(ending(first, held))
+		waiting.First = false
+		s.acquire(backend.OutcomeGranted, waiting)
+		if asked == 0 {
+			t.Error("the store was not asked")
+		}
+	})
+}
+
 // A lost reply of a release, a completion or an operator's call is answered by the repeat.
 // Shows: R3
 func TestLostEnds(t *testing.T) {
