@@ -23,15 +23,34 @@ import (
 	"github.com/holdfast-go/holdfast/locktest"
 )
 
-// scans counts the steps of walks that pass through a connection.
-type scans struct {
+// counted tells what is written to a connection.
+type counted struct {
 	net.Conn
-	n *atomic.Int64
+	wrote func([]byte)
 }
 
-func (s scans) Write(b []byte) (int, error) {
-	s.n.Add(int64(bytes.Count(bytes.ToLower(b), []byte("$4\r\nscan\r\n"))))
-	return s.Conn.Write(b)
+func (c counted) Write(b []byte) (int, error) {
+	c.wrote(b)
+	return c.Conn.Write(b)
+}
+
+// countedLocker returns a Locker on a connection of its own, of which wrote gets each write.
+func countedLocker(t *testing.T, s *locktest.Server, wrote func([]byte)) *lockcore.Locker {
+	t.Helper()
+	o := s.Options()
+	dial := o.Dialer
+	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := dial(ctx, network, addr)
+		return counted{c, wrote}, err
+	}
+	rdb := redis.NewClient(o)
+	t.Cleanup(func() { _ = rdb.Close() })
+	locks, err := lockcore.New(rdb, lockcore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = locks.Close(context.WithoutCancel(t.Context())) })
+	return locks
 }
 
 // Five viewers cost one walk, and a minute after the last one nothing runs any more.
@@ -39,19 +58,7 @@ func TestViewersShareAWalk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := locktest.NewServer(t)
 		var count atomic.Int64
-		o := s.Options()
-		dial := o.Dialer
-		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			c, err := dial(ctx, network, addr)
-			return scans{c, &count}, err
-		}
-		rdb := redis.NewClient(o)
-		defer rdb.Close()
-		locks, err := lockcore.New(rdb, lockcore.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer locks.Close(t.Context())
+		locks := countedLocker(t, s, func(b []byte) { count.Add(int64(bytes.Count(bytes.ToLower(b), []byte("$4\r\nscan\r\n")))) })
 		h := inspect.New(locks, inspect.Options{})
 		look := func(viewers int, d time.Duration) int64 {
 			before := count.Load()
@@ -76,6 +83,39 @@ func TestViewersShareAWalk(t *testing.T) {
 		}
 		if again := look(1, 20*time.Second); again < one/2 {
 			t.Errorf("%d steps for a viewer who comes later", again)
+		}
+		time.Sleep(2 * time.Minute) // otherwise a goroutine is left
+	})
+}
+
+// The keys that are inspected each second are sent together, so a far server does not make the page old.
+func TestInspectedTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const keys, seconds = 90, 3
+		s := locktest.NewServer(t)
+		holder := s.Locker(lockcore.Options{})
+		var release []func()
+		for i := range keys {
+			release = append(release, locktest.Hold(t, holder, fmt.Sprint("k", i)))
+		}
+		var writes atomic.Int64
+		h := inspect.New(countedLocker(t, s, func([]byte) { writes.Add(1) }), inspect.Options{})
+		look := func() {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody))
+		}
+		look()
+		time.Sleep(2 * time.Second) // the walk has found them
+		before := writes.Load()
+		for range seconds {
+			time.Sleep(time.Second)
+			look()
+		}
+		if n := writes.Load() - before; n < seconds || n > keys*seconds/3 {
+			t.Errorf("%d writes in %d s for %d keys", n, seconds, keys)
+		}
+		for _, end := range release {
+			end()
 		}
 		time.Sleep(2 * time.Minute) // otherwise a goroutine is left
 	})
