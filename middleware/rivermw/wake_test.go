@@ -13,6 +13,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivermigrate"
 	"github.com/riverqueue/river/rivertype"
 
 	"github.com/holdfast-go/holdfast/event"
@@ -117,6 +119,45 @@ func TestPausedQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.ends(r.Job.ID, rivertype.JobStateCompleted)
+}
+
+// Two clients of a process have tables in schemas of their own, so their jobs have the same IDs. Each wakes
+// its own job.
+// Shows: J3
+func TestTwoClients(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	if err := execute(t.Context(), w.dsn, "CREATE SCHEMA other"); err != nil {
+		t.Fatal(err)
+	}
+	migrator, err := rivermigrate.New(riverpgxv5.New(w.pool), &rivermigrate.Config{Schema: "other", Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := migrator.Migrate(t.Context(), rivermigrate.DirectionUp, nil); err != nil {
+		t.Fatal(err)
+	}
+	release := locktest.Hold(t, w.locker(), "account:42")
+	worlds := [2]*world{new(*w), new(*w)}
+	var parked [2]*rivertype.JobRow
+	for i, schema := range []string{"", "other"} {
+		cfg := config(3, charging(func(context.Context, *river.Job[chargeArgs]) error { return nil }))
+		cfg.Schema = schema
+		worlds[i].serve(w.guarded(cfg, noWait))
+		parked[i] = worlds[i].parked(worlds[i].insert(chargeArgs{Account: "42"}))
+	}
+	if parked[0].ID != parked[1].ID {
+		t.Errorf("jobs %d and %d", parked[0].ID, parked[1].ID)
+	}
+	if h, err := w.locks.Inspect(t.Context(), event.KindExclusive, "account:42"); err != nil || h.Parked != 2 {
+		t.Errorf("%+v, %v", h, err)
+	}
+	release()
+	for i, job := range parked {
+		if done := worlds[i].ends(job.ID, rivertype.JobStateCompleted); !done.AttemptedAt.Before(job.ScheduledAt) {
+			t.Errorf("job %d of client %d was not woken", job.ID, i)
+		}
+	}
 }
 
 // A job that was parked and has succeeded is worked again by a late wake. It does not run again, but
