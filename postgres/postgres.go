@@ -88,7 +88,9 @@ CREATE INDEX IF NOT EXISTS holdfast_keys_due ON %[1]s (due);
 // transactions nor calls that acquire keys delay a renewal. One has up to MaxConns connections, the other
 // half as many, at least 2. They are opened as needed, so MinConns and MinIdleConns have no effect. One more
 // connection gets notifications. Without a pooler the server ends a statement of theirs after 3 s, or after
-// the statement_timeout that it has if that is shorter. [lockcore.Locker.Close] closes them, never pool.
+// the statement_timeout that it has if that is shorter. It ends no wait for a synchronous standby. So a pool
+// opens no connection while as many statements of its user as it may have connections wait for a standby for
+// more than 3 s. [lockcore.Locker.Close] closes the connections, never pool.
 //
 // New returns an error if pool is nil or o is not valid. The error satisfies lockcore.ErrUnsupported if
 // o.ReplicaAcks or o.Prefix is set: use synchronous_standby_names, or o.Schema.
