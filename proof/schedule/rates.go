@@ -102,7 +102,7 @@ type queued struct {
 }
 
 // clockSet records that the server's clock was set. If it was set back, the bucket is full at most
-// as late after the next command as when it was last written.
+// as late after the next command that reads it as when it was last written.
 func (v *rated) clockSet(now, by int64) {
 	v.wasSet = true
 	v.full -= by
@@ -123,7 +123,7 @@ func (v *rated) deaf(locker string) {
 
 // ran judges a command that the server has run.
 func (v *rated) ran(now int64, c *command, value any) {
-	if v.wasSet {
+	if v.wasSet && (c.op == spend || c.op == acquire && c.share.Rate.N > 0) {
 		v.full = min(v.full, now+v.ahead)
 	}
 	if c.op == rotate {

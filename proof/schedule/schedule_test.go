@@ -52,6 +52,7 @@ func TestSchedulesFound(t *testing.T) {
 		985,        // a request with a rate lost its place, because it had waited for something else for 5 s
 		2815,       // behind an expired hold, the dead processes of the queue delayed a request with a rate for ever
 		4194443320, // the first request of the queue was removed as silent, because it had sent again while another one was before it
+		3407527615, // the judge took it that a request without a rate corrects the bucket after the clock was set back
 	} {
 		for _, s := range servers {
 			if _, v := schedule.Run(s, seed); v != nil {
