@@ -161,7 +161,7 @@ func onPostgres(r *run) {
 func notDurable(r *run) {
 	onPostgres(r)
 	r.base.exec(r, `CREATE SCHEMA fake`)
-	r.base.exec(r, `CREATE FUNCTION fake.set_config(text, text, boolean) RETURNS text LANGUAGE sql AS $$ SELECT pg_catalog.set_config($1, 'off', $3) $$`)
+	r.base.exec(r, `CREATE FUNCTION fake.set_config(text, text, boolean) RETURNS text LANGUAGE sql AS $$ SELECT pg_catalog.set_config($1, CASE $1 WHEN 'synchronous_commit' THEN 'off' ELSE $2 END, $3) $$`)
 	r.base.exec(r, `ALTER DATABASE postgres SET search_path = fake, pg_catalog, public`)
 }
 
