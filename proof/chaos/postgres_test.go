@@ -290,8 +290,12 @@ func (r *run) survives(before, strike func()) {
 	strike()
 	r.heal()
 	r.each(5)
-	now, err := r.locks(1).Inspect(background(), event.KindExclusive, key)
-	if r.check("after", err); now.Token != held.Token() {
+	var now lockcore.Holding
+	r.settled("after", func() bool {
+		now, err = r.locks(1).Inspect(background(), event.KindExclusive, key)
+		return err == nil
+	})
+	if now.Token != held.Token() {
 		d.lostGrants++
 	}
 	_ = held.Release(background()) // if its first command gets no reply, it cannot report a loss
