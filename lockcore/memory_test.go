@@ -121,8 +121,8 @@ func inWork(start chan struct{}, l *lockcore.Locker, ctx context.Context, wait t
 }
 
 // Renewing 100,000 leases takes less than a second. On a slower machine it takes less than five
-// times the duration of as many HMGETs in pipelines of a thousand, measured in the same run. The
-// best of three passes counts, because the machine may have other work.
+// times the duration of as many HMGETs in pipelines of a thousand, measured just before. One of three
+// passes must, because the machine may have other work.
 // Shows: C3
 func TestRenewMany(t *testing.T) {
 	unlessInflated(t)
@@ -133,11 +133,10 @@ func TestRenewMany(t *testing.T) {
 	}
 	lease := longEnough(t, 9*time.Second)
 	takeMany(t, l, "account", manyLeases, lockcore.Terms{Lease: lease}, func(int, *lockcore.Lease) {})
-	bound := max(time.Second, 5*pipelines(t, rdb, manyLeases))
-	t.Logf("bound: %v", bound)
-	busyBefore, taken, _ := heard.sum()
-	pass, before, kept := time.Hour, busyBefore, taken.Kept
-	for i := 0; i < 3 && pass > bound; i++ {
+	before, taken, _ := heard.sum()
+	kept, met := taken.Kept, false
+	for i := 0; i < 3 && !met; i++ {
+		bound := max(time.Second, 5*pipelines(t, rdb, manyLeases))
 		time.Sleep(lease * 7 / 18) // each is renewed once
 		until(t, "nine tenths are renewed", time.Minute+lease, func() bool {
 			_, sum, _ := heard.sum()
@@ -147,13 +146,13 @@ func TestRenewMany(t *testing.T) {
 		if sum.Gone > 0 {
 			t.Errorf("leases are lost: %+v", sum)
 		}
-		pass = min(pass, (busy-before)*manyLeases/time.Duration(max(sum.Kept-kept, 1)))
-		t.Logf("%d renewals took %v, so %d take %v; the slowest batch %v", sum.Kept-kept, busy-before, manyLeases, pass, longest)
-		before, kept = busy, sum.Kept
+		pass := (busy - before) * manyLeases / time.Duration(max(sum.Kept-kept, 1))
+		t.Logf("%d renewals took %v, so %d take %v, the bound is %v; the slowest batch %v", sum.Kept-kept, busy-before, manyLeases, pass, bound, longest)
+		before, kept, met = busy, sum.Kept, pass <= bound
 	}
 	drop(l)
-	if pass > bound {
-		t.Errorf("a pass takes %v, the bound is %v", pass, bound)
+	if !met {
+		t.Error("each pass takes longer than its bound")
 	}
 }
 
