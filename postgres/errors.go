@@ -19,7 +19,7 @@ const (
 	notPrepared = "26000" // the statement
 )
 
-// noStandbyError means that no connection is opened, because the server has too many that nobody uses.
+// noStandbyError is the error instead of a further connection: too many statements wait for a standby.
 type noStandbyError struct{ waiting int32 }
 
 func (e *noStandbyError) Error() string {

@@ -118,7 +118,7 @@ func TestMissingStandby(t *testing.T) {
 	t.Cleanup(server.Stop)
 	pool := connect(t, server.DSN("postgres"))
 	run(t, pool, postgres.Create(""))
-	standby := func(name string) {
+	setStandby := func(name string) {
 		t.Helper()
 		run(t, pool, `ALTER SYSTEM SET synchronous_standby_names = '`+name+`'`)
 		run(t, pool, `SELECT pg_reload_conf()`)
@@ -126,7 +126,7 @@ func TestMissingStandby(t *testing.T) {
 	}
 	run(t, pool, `ALTER ROLE CURRENT_USER SET synchronous_commit = off`)
 	pool.Reset()
-	standby("nobody")
+	setStandby("nobody")
 	l := locker(t, connect(t, server.DSN("postgres")+" pool_max_conns=3"), postgres.Options{})
 	for i := range 12 {
 		_, err = l.Acquire(t.Context(), fmt.Sprint(i), lockcore.Terms{Wait: lockcore.NoWait})
@@ -141,7 +141,7 @@ func TestMissingStandby(t *testing.T) {
 	if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`).Scan(&waiting); err != nil || waiting == 0 || waiting > 10 {
 		t.Errorf("%d statements wait, %v", waiting, err)
 	}
-	standby("")
+	setStandby("")
 	until(t, pool, `SELECT count(*) = 0 FROM pg_stat_activity WHERE wait_event = 'SyncRep'`)
 	le, err := l.Acquire(t.Context(), "other", lockcore.Terms{})
 	if err := errors.Join(err, le.Release(t.Context())); err != nil {

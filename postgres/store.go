@@ -365,9 +365,9 @@ func (s *store) Close() {
 }
 
 const (
-	// limitStatements lets the server end a statement that nobody waits for any more, for example one that
-	// waits for the lock of a table. Otherwise each closed connection would leave a process of the server
-	// behind. Behind a pooler the session is not that of the connection, and keeps its limit.
+	// limitStatements lets the server end a statement whose call has given up, for example one that waits for
+	// the lock of a table. Otherwise each closed connection would leave a process of the server behind. It
+	// changes nothing behind a pooler, because the session there serves other clients too.
 	limitStatements = `SELECT set_config('statement_timeout', '3s', false)
 WHERE pg_backend_pid() = $1::bigint AND (SELECT setting::int FROM pg_settings WHERE name = 'statement_timeout') NOT BETWEEN 1 AND 3000`
 
